@@ -1,0 +1,149 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// conn is one checked connection to a node. It belongs to the node's goroutine; only close may be called by others.
+// It never redials: what is in flight, and in which order, can only be known on one connection.
+type conn struct {
+	wire   *wire
+	client *redis.Client
+	sticky *redis.Conn
+	pipe   redis.Pipeliner
+	time   *redis.TimeCmd // reused by every exchange
+}
+
+// nodeOptions turns the options of a user's client into those of our own connection: every timeout is the node
+// timeout, nothing is retried, and what belongs to a shared client (hooks, limiter, caches) is left behind.
+func nodeOptions(user *redis.Options, timeout time.Duration) *redis.Options {
+	o := *user
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout, timeout
+	o.ContextTimeoutEnabled = true
+	o.PoolSize, o.PipelinePoolSize = 1, -1
+	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns = 0, 0, 0
+	o.ConnMaxIdleTime, o.ConnMaxLifetime = -1, 0
+	o.DisableIdentity = true
+	o.Limiter = nil
+	o.PushNotificationProcessor = nil
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.ClientSideCacheConfig, o.ClientSideCache = nil, nil
+	return &o
+}
+
+// newConn speaks to the server behind nc for the first time: it authenticates, loads the scripts and reads the server's
+// clock, all before ctx ends. On an error nc is closed.
+func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() instant) (*conn, serverClock, error) {
+	w := &wire{Conn: nc}
+	o := *opts
+	handed := false
+	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		if handed {
+			return nil, errors.New("a sticky connection is not dialled again")
+		}
+		handed = true
+		return w, nil
+	}
+	c := &conn{wire: w, client: redis.NewClient(&o), time: redis.NewTimeCmd(context.Background(), "time")}
+	c.sticky = c.client.EphemeralConn()
+	c.pipe = c.sticky.Pipeline()
+
+	reading, err := c.check(ctx, now)
+	if err != nil {
+		c.close()
+		return nil, serverClock{}, err
+	}
+	return c, reading, nil
+}
+
+// check fails with the server's own words where it cannot serve us: NOAUTH, NOPERM, LOADING and the like.
+func (c *conn) check(ctx context.Context, now func() instant) (_ serverClock, err error) {
+	defer recoverReply(&err)
+	asked := now()
+	cmds := []redis.Cmder{c.time}
+	for _, s := range scripts {
+		cmds = append(cmds, redis.NewStringCmd(ctx, "script", "load", s.source))
+	}
+	if err := c.send(ctx, cmds); err != nil {
+		return serverClock{}, err
+	}
+	for i, s := range scripts {
+		if sha := cmds[i+1].(*redis.StringCmd).Val(); sha != s.sha {
+			return serverClock{}, fmt.Errorf("SCRIPT LOAD of %s answered another digest", op(i))
+		}
+	}
+	return serverClock{micros: c.time.Val().UnixMicro(), asked: asked}, nil
+}
+
+// exchange sends commands in one pipeline and reads their replies. Its error is that of the connection, nil where every
+// command has a reply; a server's error stays with its command.
+func (c *conn) exchange(cmds []redis.Cmder) (err error) {
+	defer recoverReply(&err)
+	err = c.send(context.Background(), cmds)
+	var server redis.Error
+	if err == nil || errors.As(err, &server) {
+		// go-redis returns the first command's error; the connection broke if a later one says so.
+		for _, cmd := range cmds {
+			if e := cmd.Err(); e != nil && !isServerError(e) {
+				return e
+			}
+		}
+		return nil
+	}
+	return err
+}
+
+// errUnanswered marks commands until their reply is read, however their pipeline ends.
+const errUnanswered = reason("the connection ended before the reply")
+
+func (c *conn) send(ctx context.Context, cmds []redis.Cmder) error {
+	for _, cmd := range cmds {
+		cmd.SetErr(errUnanswered)
+	}
+	if err := c.pipe.BatchProcess(ctx, cmds...); err != nil {
+		return err
+	}
+	_, err := c.pipe.Exec(ctx)
+	return err
+}
+
+// close ends the connection; safe to call more than once and from any goroutine.
+func (c *conn) close() {
+	_ = c.wire.Close()
+	_ = c.sticky.Close()
+	_ = c.client.Close()
+}
+
+// isServerError says whether err is an error reply, as opposed to a connection that failed or spoke gibberish.
+func isServerError(err error) bool {
+	var server redis.Error
+	return errors.As(err, &server)
+}
+
+func isNoScript(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
+}
+
+// isTimeout says whether err means that the server did not answer in time, as opposed to a connection that was cut.
+func isTimeout(err error) bool {
+	var network net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout()
+}
+
+// recoverReply turns a panic below a connection (a parser fed with nonsense, a user's dialer or credentials provider)
+// into an error: that node has failed, nothing else has.
+func recoverReply(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("its connection panicked: %v", p)
+	}
+}

@@ -1,0 +1,155 @@
+package redlock
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// terms are what a lock was asked for.
+type terms struct {
+	ttl         time.Duration
+	validity    time.Duration // of one confirmation: ttl less the drift allowance
+	nodeTimeout time.Duration
+	maxHold     time.Duration // 0: no limit
+	lease       bool          // the ttl is a fixed lease: no renewals
+	label       string
+}
+
+// hold is one acquisition: a token, what each node said about it, and until when that proves ownership.
+//
+//	asking --(K grants, time left)--> held --(Unlock, deadline, not ours)--> dead
+//	   \--(anything else)---------------------------------------------------> dead
+//
+// Once it is dead nothing is written for its token but releases.
+type hold struct {
+	terms
+	resources []string // set by newHold, then read-only, like the three above
+	keys      []string
+	token     string
+	began     instant // start of the acquire round; the earliest moment at which a node may count from
+
+	mu       sync.Mutex // guards the fields below
+	phase    phase
+	from     instant // the deadline is from + validity
+	nodes    []standing
+	failure  error       // the last renewal that reached no majority, for the cause of a loss
+	err      error       // why it is dead
+	ended    func(error) // called once, after death, without mu
+	released bool        // K nodes are known to be free of the token
+	degraded bool        // the last word was that fewer than all nodes hold it
+
+	watch watched // guarded by the watchdog's mutex
+}
+
+type phase uint8
+
+const (
+	asking phase = iota
+	held
+	dead
+)
+
+// standing is what one node last said about a hold.
+type standing struct {
+	at    instant // start of the round in which it confirmed the key or set it again; zero if it never did
+	has   bool    // it holds our keys, from at on, for a TTL
+	votes bool    // its confirmation counts for the deadline: it did not forget the key in between
+	asked bool    // it was sent something that may create the key and has not denied it since
+	doubt bool    // one of those was never answered and may be applied yet, whatever it says now
+}
+
+func newHold(t terms, resources, keys []string, token string, nodes int, began instant) *hold {
+	return &hold{terms: t, resources: resources, keys: keys, token: token, began: began, from: began,
+		nodes: make([]standing, nodes)}
+}
+
+// left is how long the hold proves ownership from now on; zero or less means that it does not. h.mu must be held.
+func (h *hold) left(now instant) time.Duration {
+	left := remaining(h.validity, h.from, now)
+	if h.maxHold > 0 {
+		left = min(left, remaining(h.maxHold, h.began, now))
+	}
+	return left
+}
+
+// apply notes a node's answer to an acquire or renew that began at start. h.mu must be held.
+func (h *hold) apply(node int, v vote, start instant, resent bool) {
+	s := &h.nodes[node]
+	s.doubt = s.asked && (s.doubt || resent || v.kind == voteNone)
+	switch v.kind {
+	case voteGrant:
+		if !s.has || s.at.mono <= start.mono {
+			s.at, s.has, s.votes = start, true, true
+		}
+	case voteRefill:
+		s.at, s.has, s.votes = start, true, false
+	case voteDenied:
+		s.has, s.votes, s.asked = false, false, s.doubt
+	case voteLate: // the key is missing there, and nothing was written
+		s.has, s.votes = false, false
+	}
+}
+
+// advance moves the deadline to the majority-th latest confirmation, only ever forward, and not at all once it has
+// passed by the clock. h.mu must be held.
+func (h *hold) advance(majority int, now instant) {
+	if h.left(now) <= 0 {
+		return
+	}
+	var buf [16]instant
+	confirmed := buf[:0]
+	for _, s := range h.nodes {
+		if s.votes {
+			confirmed = append(confirmed, s.at)
+		}
+	}
+	if len(confirmed) < majority {
+		return
+	}
+	slices.SortFunc(confirmed, func(a, b instant) int { return cmp.Compare(b.mono, a.mono) })
+	if at := confirmed[majority-1]; at.mono > h.from.mono {
+		h.from = at
+	}
+}
+
+// holding counts the nodes that hold our keys at now. h.mu must be held.
+func (h *hold) holding(now instant) int {
+	g := 0
+	for _, s := range h.nodes {
+		if s.has && elapsed(s.at, now) < h.ttl {
+			g++
+		}
+	}
+	return g
+}
+
+// margin is how many of g nodes may forget the lock unseen before a rival could gather need grants of n nodes.
+func margin(g, need, n int) int {
+	return max(0, g+need-n-1)
+}
+
+// end makes the hold dead, once. It reports whether this call did it; then the caller must release the keys and call
+// the ended hook, both without h.mu. h.mu must be held.
+func (h *hold) end(err error) bool {
+	if h.phase == dead {
+		return false
+	}
+	h.phase, h.err = dead, err
+	return true
+}
+
+// expiry is the cause of a loss at now because the time is up. h.mu must be held.
+func (h *hold) expiry(now instant) error {
+	byMaxHold := h.maxHold > 0 && remaining(h.maxHold, h.began, now) <= remaining(h.validity, h.from, now)
+	switch {
+	case byMaxHold:
+		return &lossError{resources: h.resources, cause: ErrMaxHold}
+	case h.lease:
+		return &lossError{resources: h.resources}
+	case h.failure != nil:
+		return &lossError{resources: h.resources, cause: h.failure}
+	}
+	return &lossError{resources: h.resources, cause: ErrNoQuorum}
+}

@@ -1,0 +1,464 @@
+package redlock
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	maxQueue = 4096 // requests that may wait for a node; one more is "no answer", at once
+	maxBatch = 256  // requests in one pipeline
+	maxUndos = 64   // releases of the undo list in one pipeline, so that they never hold up votes for long
+)
+
+// call is what one round asks of every node; read-only once the round has begun.
+type call struct {
+	op      op
+	keys    []string
+	token   string
+	ttl     time.Duration
+	start   instant       // read before the first request was queued
+	timeout time.Duration // how long the round waits for a node
+}
+
+// request is a call on its way to one node.
+type request struct {
+	*call
+	asker  asker
+	node   int   // index of the node
+	latest int64 // last second of the node's clock at which it may be applied; 0 until it is first sent
+	resent bool
+}
+
+// asker is who a node reports to. Both methods are called without a lock of the node held, and must not block.
+type asker interface {
+	// sending is asked right before a request leaves; false drops it unsent.
+	sending(*request) bool
+	// answered is called exactly once for every submitted request.
+	answered(*request, vote)
+}
+
+// vote is a node's answer to one request.
+type vote struct {
+	kind      voteKind
+	reason    error         // why not, for voteDenied and voteNone
+	key       int           // voteDenied: index of the key that is in the way, -1 if unknown
+	remaining time.Duration // voteDenied: how long it is in the way at most; negative: no expiry or unknown
+}
+
+type voteKind uint8
+
+const (
+	voteNone   voteKind = iota // no answer: nobody knows what the node did
+	voteGrant                  // acquired; still ours; released
+	voteDenied                 // another's; nothing was written
+	voteRefill                 // renew: the key was missing and is set again
+	voteNever                  // the request never left: nothing was written
+	voteLate                   // it arrived after its latest second: nothing was written
+)
+
+func noAnswer(why error) vote { return vote{kind: voteNone, reason: why} }
+
+// node is one voting Redis server: a bounded queue, and one goroutine that takes whatever waits there into one
+// pipeline on one connection.
+//
+//	submit -> queue -> take -> serve: one pipeline -> answered          (run is the goroutine)
+//	             failed or unwanted -> undo list -> tick: TIME, releases
+//
+// Order per resource is first in, first out. A cut connection is replaced within milliseconds and what it left
+// unanswered is sent once more; after a timeout nothing is sent again, the node is down, gets no requests, and is
+// probed until it answers.
+type node struct {
+	index   int    // set by newNode, then read-only, like the fields below
+	name    string // address without credentials
+	opts    *redis.Options
+	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+	timeout time.Duration // of every exchange, and between probes
+	clock   clock
+	events  *events
+	wake    chan struct{}
+	ended   chan struct{} // closed when run has ended
+
+	mu      sync.Mutex // guards the fields below
+	queue   []*request
+	head    int   // queue[head:] waits
+	down    error // why the node gets no requests; nil while it is up
+	closing bool  // nothing new is accepted
+	gone    bool  // run has ended
+	giveUp  time.Duration
+	undos   undoList
+
+	// Of the run goroutine alone.
+	conn      *conn
+	server    serverClock
+	probeAt   time.Duration // when a node that is down is tried next, monotonic since the epoch
+	reconnect bool          // an idle connection broke: make a new one before the next caller needs it
+	dialing   *dialing      // the one dial under way, nil while there is none
+	slots     [opCount][]*slot
+	cmds      []redis.Cmder
+	batch     []*request
+
+	live        atomic.Pointer[conn] // the same as conn, for those who may only close it
+	served      atomic.Uint64
+	pipelines   atomic.Uint64
+	reconnects  atomic.Uint64
+	timeouts    atomic.Uint64
+	undone      atomic.Uint64
+	undoDropped atomic.Uint64
+	roundTrip   atomic.Int64 // of the last exchange
+}
+
+func newNode(index int, opts *redis.Options, timeout time.Duration, c clock, ev *events) *node {
+	own := nodeOptions(opts, timeout)
+	return &node{index: index, name: opts.Addr, opts: own, dial: opts.Dialer, timeout: timeout, clock: c, events: ev,
+		wake: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// submit queues a request. It never blocks: a node that is down, closed or full answers at once.
+func (n *node) submit(r *request) {
+	n.mu.Lock()
+	var why error
+	switch {
+	case n.closing:
+		why = reasonClosed
+	case n.down != nil:
+		why = n.down
+	case len(n.queue)-n.head >= maxQueue:
+		why = reasonFull
+	default:
+		n.push(r)
+		n.mu.Unlock()
+		n.nudge()
+		return
+	}
+	if r.op == opRelease {
+		n.undoLaterLocked(r)
+	}
+	n.mu.Unlock()
+	r.asker.answered(r, noAnswer(why))
+	n.nudge()
+}
+
+func (n *node) nudge() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (n *node) push(r *request) {
+	if n.head > 0 && len(n.queue) == cap(n.queue) {
+		k := copy(n.queue, n.queue[n.head:])
+		clear(n.queue[k:])
+		n.queue, n.head = n.queue[:k], 0
+	}
+	n.queue = append(n.queue, r)
+}
+
+func (n *node) pop() *request {
+	r := n.queue[n.head]
+	n.queue[n.head] = nil
+	n.head++
+	if n.head == len(n.queue) {
+		n.queue, n.head = n.queue[:0], 0
+	}
+	return r
+}
+
+// close lets the node finish its queue and undo list until the given instant, and ends its goroutine.
+func (n *node) close(giveUp time.Duration) {
+	n.mu.Lock()
+	n.closing, n.giveUp = true, giveUp
+	n.mu.Unlock()
+	n.nudge()
+}
+
+// abort breaks an exchange under way, however long its connection would let it last.
+func (n *node) abort() {
+	if c := n.live.Load(); c != nil {
+		_ = c.wire.Close()
+	}
+}
+
+// run is the node's goroutine. It ends after close.
+func (n *node) run() {
+	defer close(n.ended)
+	defer n.finish()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		wait, ok := n.next()
+		if !ok {
+			return
+		}
+		if wait > 0 {
+			timer.Reset(wait)
+			select {
+			case <-n.wake:
+			case <-timer.C:
+			}
+			continue
+		}
+		if n.conn == nil && !n.connect() {
+			continue
+		}
+		if batch := n.take(); len(batch) > 0 {
+			n.serve(batch)
+		}
+		if n.conn != nil && n.tickDue() {
+			n.tick()
+		}
+	}
+}
+
+const forever = 100 * 365 * 24 * time.Hour
+
+// next says how long there is nothing to do; false means that the node is closed and done.
+func (n *node) next() (time.Duration, bool) {
+	now := n.clock.now().mono
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	waiting := len(n.queue) > n.head
+	wait := forever
+	if n.closing {
+		if !waiting && n.undos.len() == 0 || now >= n.giveUp {
+			return 0, false
+		}
+		wait = n.giveUp - now
+	}
+	if n.down != nil {
+		return min(wait, max(0, n.probeAt-now)), true
+	}
+	if waiting || n.reconnect {
+		return 0, true
+	}
+	if due, ok := n.undos.next(); ok {
+		wait = min(wait, max(0, due-now))
+	}
+	if n.conn != nil && !n.closing {
+		wait = min(wait, max(0, idleReading-(now-n.server.asked.mono)))
+	}
+	return wait, true
+}
+
+// take removes the next batch from the queue, leaving out what nobody wants any more.
+func (n *node) take() []*request {
+	n.batch = n.batch[:0]
+	for len(n.batch) < maxBatch {
+		at := len(n.batch)
+		n.mu.Lock()
+		for len(n.batch) < maxBatch && len(n.queue) > n.head {
+			n.batch = append(n.batch, n.pop())
+		}
+		n.mu.Unlock()
+		if len(n.batch) == at {
+			break
+		}
+		kept := n.batch[:at]
+		for _, r := range n.batch[at:] {
+			if r.asker.sending(r) {
+				kept = append(kept, r)
+			} else {
+				r.asker.answered(r, vote{kind: voteNever, reason: reasonNeverSent})
+			}
+		}
+		clear(n.batch[len(kept):])
+		n.batch = kept
+	}
+	return n.batch
+}
+
+// serve sends a batch in one pipeline and reports every vote.
+func (n *node) serve(batch []*request) {
+	// 1. Send; read the server's clock behind whatever may create keys.
+	asked := n.clock.now()
+	n.cmds = n.cmds[:0]
+	creates := false
+	var used [opCount]int
+	for _, r := range batch {
+		if r.op.mayCreate() {
+			creates = true
+			if r.latest == 0 {
+				r.latest = n.server.latestSecond(r.start, r.timeout)
+			}
+		}
+		n.cmds = append(n.cmds, n.command(r, &used))
+	}
+	if creates {
+		n.cmds = append(n.cmds, n.conn.time)
+	}
+	err, wrote := n.exchange(asked)
+
+	// 2. Report what was answered; keep what was not, in its order.
+	unanswered := batch[:0]
+	noScript := false
+	for i, r := range batch {
+		cmd := n.cmds[i].(*redis.Cmd)
+		e := cmd.Err()
+		if e != nil && !isServerError(e) || isNoScript(e) && !r.resent {
+			noScript = noScript || isNoScript(e)
+			unanswered = append(unanswered, r)
+			continue
+		}
+		v := parse(r, cmd.Val(), e)
+		if r.op == opRelease {
+			n.settleRelease(r, v)
+		}
+		r.asker.answered(r, v)
+	}
+	// Only now: the reading was taken behind the releases, and must not vouch for them.
+	if creates && err == nil && n.conn.time.Err() == nil {
+		n.read(n.conn.time.Val().UnixMicro(), asked)
+	}
+	for op, k := range used {
+		for _, s := range n.slots[op][:k] {
+			s.key, s.token = "", ""
+		}
+	}
+	n.served.Add(uint64(len(batch) - len(unanswered)))
+
+	// 3. What has no answer: the connection was cut, is silent, or the server forgot our scripts.
+	switch {
+	case err == nil && !noScript:
+	case err == nil:
+		n.reload(unanswered)
+	case isTimeout(err):
+		n.timeouts.Add(1)
+		n.disconnect()
+		n.fail(unanswered, wrote, reasonTimeout(n.timeout))
+		n.markDown(reasonTimeout(n.timeout), 0)
+	default:
+		n.disconnect()
+		n.resend(unanswered, wrote, err)
+	}
+}
+
+// exchange runs n.cmds and says whether a byte of them may have left.
+func (n *node) exchange(asked instant) (err error, wrote bool) {
+	before := n.conn.wire.written.Load()
+	err = n.conn.exchange(n.cmds)
+	n.pipelines.Add(1)
+	if err == nil {
+		n.roundTrip.Store(int64(elapsed(asked, n.clock.now())))
+	}
+	return err, n.conn.wire.written.Load() > before
+}
+
+// reload gives the server its scripts back and sends what it refused for the lack of them.
+func (n *node) reload(refused []*request) {
+	for _, r := range refused {
+		r.resent = true
+	}
+	refused = slices.Clone(refused)
+	n.cmds = n.cmds[:0]
+	for _, s := range scripts {
+		n.cmds = append(n.cmds, redis.NewStringCmd(context.Background(), "script", "load", s.source))
+	}
+	if err, _ := n.exchange(n.clock.now()); err != nil {
+		n.disconnect()
+		n.resend(refused, false, err)
+		return
+	}
+	if refused = n.wanted(refused); len(refused) > 0 {
+		n.serve(refused)
+	}
+}
+
+// wanted drops what nobody wants any more from requests that are to be sent again.
+func (n *node) wanted(rs []*request) []*request {
+	kept := rs[:0]
+	for _, r := range rs {
+		if r.asker.sending(r) {
+			kept = append(kept, r)
+		} else {
+			r.asker.answered(r, noAnswer(reasonNeverSent))
+		}
+	}
+	return kept
+}
+
+// resend makes a new connection for what a cut one left unanswered and sends it once more, ahead of the queue. The
+// first copy may still be applied, so whatever comes of it, its token is in doubt until its latest second.
+func (n *node) resend(rs []*request, wrote bool, cause error) {
+	rs = slices.Clone(rs)
+	now := n.clock.now()
+	kept := rs[:0]
+	for _, r := range rs {
+		if r.resent || elapsed(r.start, now) >= r.timeout {
+			n.fail([]*request{r}, wrote, reasonOf(cause))
+			continue
+		}
+		n.inDoubt(r, wrote)
+		r.resent = true
+		kept = append(kept, r)
+	}
+	n.reconnects.Add(1)
+	why := cause
+	for _, pause := range reconnectPauses {
+		time.Sleep(pause)
+		if why = n.open(); why == nil {
+			if kept = n.wanted(kept); len(kept) > 0 {
+				n.serve(kept)
+			}
+			return
+		}
+		if elapsed(now, n.clock.now()) >= n.timeout {
+			break
+		}
+	}
+	n.fail(kept, wrote, reasonOf(why))
+	n.markDown(reasonOf(why), n.timeout)
+}
+
+// reconnectPauses are the waits before each try to replace a cut connection.
+var reconnectPauses = []time.Duration{0, 2 * time.Millisecond, 8 * time.Millisecond, 20 * time.Millisecond}
+
+// fail reports requests whose fate is unknown. What may have left is in doubt; a release goes to the undo list.
+func (n *node) fail(rs []*request, wrote bool, why error) {
+	for _, r := range rs {
+		n.inDoubt(r, wrote)
+		if r.op == opRelease {
+			n.mu.Lock()
+			n.undoLaterLocked(r)
+			n.mu.Unlock()
+		}
+		r.asker.answered(r, noAnswer(why))
+	}
+}
+
+func (n *node) inDoubt(r *request, wrote bool) {
+	if wrote && r.op.mayCreate() {
+		n.mu.Lock()
+		n.undos.doubt(r.token, r.latest)
+		n.mu.Unlock()
+	}
+}
+
+// read notes the server's clock, asked for at the given instant.
+func (n *node) read(micros int64, asked instant) {
+	n.server = serverClock{micros: micros, asked: asked}
+	n.mu.Lock()
+	n.undos.settle(micros / 1_000_000)
+	n.mu.Unlock()
+}
+
+func (n *node) stats() NodeStats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := NodeStats{
+		Node: n.name, Connected: n.live.Load() != nil, Queued: len(n.queue) - n.head,
+		Requests: n.served.Load(), Pipelines: n.pipelines.Load(), Reconnects: n.reconnects.Load(),
+		Timeouts: n.timeouts.Load(), RoundTrip: time.Duration(n.roundTrip.Load()),
+		UndoPending: n.undos.len(), Undone: n.undone.Load(), UndoDropped: n.undoDropped.Load(),
+	}
+	if n.down != nil {
+		s.Down = n.down.Error()
+	}
+	return s
+}

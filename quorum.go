@@ -1,0 +1,499 @@
+package redlock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Quorum says how many of N nodes must grant an acquire. Renewals need a majority, whatever the acquire needed.
+type Quorum int
+
+const (
+	// Majority, the default, is more than half: 3 of 5, 3 of 4.
+	Majority Quorum = 0
+	// All needs every node: a lock that any N - majority nodes may forget, and that any one node can refuse.
+	All Quorum = -1
+
+	invalidQuorum Quorum = -2
+)
+
+// AtLeast needs k nodes; fewer than a majority or more than there are nodes is refused by New and Open.
+func AtLeast(k int) Quorum {
+	if k <= 0 {
+		return invalidQuorum
+	}
+	return Quorum(k)
+}
+
+func majorityOf(n int) int { return n/2 + 1 }
+
+// of is the number of grants out of n nodes.
+func (q Quorum) of(n int) (int, error) {
+	k := int(q)
+	switch q {
+	case Majority:
+		k = majorityOf(n)
+	case All:
+		k = n
+	}
+	if k < majorityOf(n) {
+		return 0, usageError("WithQuorum: below a majority two callers could hold one lock; of %d nodes at least %d must grant", n, majorityOf(n))
+	}
+	if k > n {
+		return 0, usageError("WithQuorum: AtLeast(%d) can never be reached with %d nodes; use at most %d", k, n, n)
+	}
+	return k, nil
+}
+
+// quorum asks all nodes at once and decides by their votes.
+type quorum struct {
+	nodes    []*node // set by New, then read-only, like the fields below
+	need     int     // grants an acquire needs, K
+	majority int
+	clock    clock
+	events   *events
+	closed   chan struct{} // closed when the pool begins to close
+	counts   counters
+	timers   sync.Pool // of stopped timers, for rounds last far shorter than their timers
+}
+
+// counters are what Stats shows of locks.
+type counters struct {
+	acquired, denied, noQuorum, renewed, renewalsFailed, lost, released atomic.Uint64
+	refilled                                                            atomic.Uint64
+	waiting                                                             atomic.Int64
+	maxLateness                                                         atomic.Int64
+}
+
+// round is one question asked of all nodes at once.
+type round struct {
+	call
+	q        *quorum
+	h        *hold
+	requests []request
+	need     int
+
+	// Guarded by h.mu.
+	votes   []ballot
+	granted int
+	denied  int
+	none    int // no answer
+	open    int // requests that have not reported yet
+	verdict verdict
+	late    time.Duration // renew: how much later than planned it began
+
+	done    chan struct{} // closed at the verdict; nil where nobody waits
+	settled func(*round)  // called after the verdict, without h.mu; nil where somebody waits
+}
+
+// ballot is what one node said in one round.
+type ballot struct {
+	vote
+	cast bool
+}
+
+type verdict uint8
+
+const (
+	undecided verdict = iota
+	won               // enough grants, in time
+	refused           // the denials alone put the quorum out of reach
+	unknown           // too few answers, or too late
+)
+
+// newRound is a round that begins now, or at start where a hold began with it.
+func (q *quorum) newRound(o op, h *hold, start instant, ttl time.Duration, need int) *round {
+	return &round{
+		call: call{op: o, keys: h.keys, token: h.token, ttl: ttl, start: start, timeout: h.nodeTimeout},
+		q:    q, h: h, need: need,
+		votes: make([]ballot, len(q.nodes)),
+	}
+}
+
+// ask sends the round to the nodes for which to is true. Those left out must have been counted before.
+func (r *round) ask(to func(node int) bool) {
+	r.requests = make([]request, 0, len(r.q.nodes))
+	for i := range r.q.nodes {
+		if to == nil || to(i) {
+			r.requests = append(r.requests, request{call: &r.call, asker: r, node: i})
+		}
+	}
+	r.open = len(r.requests)
+	for i := range r.requests {
+		r.q.nodes[r.requests[i].node].submit(&r.requests[i])
+	}
+}
+
+// sending drops what nobody wants any more. A request that leaves may create the key, so a node that gets one is
+// released later; both are decided under one lock, so that no request slips out behind the release.
+func (r *round) sending(req *request) bool {
+	if !r.op.mayCreate() {
+		return true
+	}
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
+	if r.h.phase == dead {
+		return false
+	}
+	r.h.nodes[req.node].asked = true
+	return true
+}
+
+// answered counts a vote. One that comes after the node timeout cannot decide the round, but a late grant still counts
+// for the margin and, by its round's start, for the deadline.
+func (r *round) answered(req *request, v vote) {
+	h := r.h
+	h.mu.Lock()
+	now := r.q.clock.now()
+	if r.op.mayCreate() {
+		h.apply(req.node, v, r.start, req.resent)
+		if r.op == opRenew && h.phase == held {
+			h.advance(r.q.majority, now)
+		}
+	}
+	decided := r.count(req.node, v, now)
+	complete := r.op.mayCreate() && r.open == 0
+	h.mu.Unlock()
+	if v.kind == voteRefill {
+		r.q.counts.refilled.Add(1)
+	}
+	if decided {
+		r.announce()
+	}
+	if complete {
+		r.q.review(h)
+	}
+}
+
+// count takes a vote into the tally and reports whether it decided the round. h.mu must be held.
+func (r *round) count(node int, v vote, now instant) bool {
+	r.open--
+	if r.verdict != undecided {
+		return false
+	}
+	r.votes[node] = ballot{v, true}
+	if elapsed(r.start, now) > r.timeout {
+		r.votes[node] = ballot{noAnswer(reasonTimeout(r.timeout)), true}
+		return r.decide(r.outcome())
+	}
+	switch v.kind {
+	case voteGrant:
+		r.granted++
+	case voteDenied, voteRefill:
+		r.denied++
+	default:
+		r.none++
+	}
+	n := len(r.q.nodes)
+	switch {
+	case r.granted >= r.need:
+		return r.decide(won)
+	case n-r.denied-r.none < r.need:
+		return r.decide(r.outcome())
+	}
+	return false
+}
+
+// outcome is the verdict of a round that was not won. Not ours is only what the denials alone prove.
+func (r *round) outcome() verdict {
+	if len(r.q.nodes)-r.denied < r.need {
+		return refused
+	}
+	return unknown
+}
+
+func (r *round) decide(v verdict) bool {
+	if r.verdict != undecided {
+		return false
+	}
+	r.verdict = v
+	return true
+}
+
+func (r *round) announce() {
+	if r.done != nil {
+		close(r.done)
+	}
+	if r.settled != nil {
+		r.settled(r)
+	}
+}
+
+// expire ends a round whose time is up.
+func (r *round) expire() {
+	r.h.mu.Lock()
+	decided := r.decide(r.outcome())
+	r.h.mu.Unlock()
+	if decided {
+		r.announce()
+	}
+}
+
+// await returns once the round is decided, its node timeout has passed, ctx has ended or the pool is closing. Its error
+// is ctx's or ErrClosed, nil otherwise. It never waits for I/O.
+func (r *round) await(ctx context.Context, closed <-chan struct{}) error {
+	timer, _ := r.q.timers.Get().(*time.Timer)
+	if timer == nil {
+		timer = time.NewTimer(forever)
+	}
+	timer.Reset(r.timeout - elapsed(r.start, r.q.clock.now()))
+	defer r.q.timers.Put(timer)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return nil
+	case <-timer.C:
+		r.expire()
+		return nil
+	case <-ctx.Done():
+		r.expire()
+		return ctx.Err()
+	case <-closed:
+		r.expire()
+		return ErrClosed
+	}
+}
+
+// acquire runs one acquire round. On an error everything that any node may have granted is being undone.
+func (q *quorum) acquire(ctx context.Context, t terms, resources, keys []string, token string) (*hold, error) {
+	start := q.clock.now()
+	h := newHold(t, resources, keys, token, len(q.nodes), start)
+
+	// 1. Ask every node.
+	r := q.newRound(opAcquire, h, start, t.ttl, q.need)
+	r.done = make(chan struct{})
+	r.ask(nil)
+	why := r.await(ctx, q.closed)
+
+	// 2. Count: enough grants, and time left after the last of them.
+	h.mu.Lock()
+	now := q.clock.now()
+	left := h.left(now)
+	if r.verdict == won && left > 0 && why != ErrClosed {
+		h.phase = held
+		h.mu.Unlock()
+		return h, nil
+	}
+	err := r.failure()
+	if r.verdict == won && why == nil {
+		err.note = "the round took " + elapsed(start, now).String() + ", which leaves nothing of a TTL of " + t.ttl.String()
+	}
+	if why == ErrClosed {
+		h.end(why)
+	} else {
+		err.ctxErr = why
+		h.end(err)
+	}
+	h.mu.Unlock()
+
+	// 3. Give back what we cannot keep.
+	q.giveBack(h, nil)
+	if why == ErrClosed {
+		return nil, ErrClosed
+	}
+	return nil, err
+}
+
+// renew starts a renewal of h on every node. Exactly one of done and settled tells of its verdict.
+func (q *quorum) renew(h *hold, settled func(*round)) *round {
+	r := q.newRound(opRenew, h, q.clock.now(), h.ttl, q.majority)
+	if r.settled = settled; settled == nil {
+		r.done = make(chan struct{})
+	}
+	return r
+}
+
+// topUp gives a fixed lease, for what is left of it, to the nodes that do not hold it.
+func (q *quorum) topUp(h *hold) {
+	start := q.clock.now()
+	h.mu.Lock()
+	left := h.ttl - elapsed(h.began, start)
+	free := make([]bool, len(h.nodes))
+	for i, s := range h.nodes {
+		free[i] = !s.has
+	}
+	h.mu.Unlock()
+	if left <= 0 {
+		return
+	}
+	q.newRound(opAcquire, h, start, left, q.need).ask(func(i int) bool { return free[i] })
+}
+
+// conclude draws the consequences of a renewal's verdict; it reports whether the hold is still alive.
+func (q *quorum) conclude(r *round) (alive bool, err error) {
+	h := r.h
+	h.mu.Lock()
+	switch {
+	case h.phase != held:
+		err = h.err
+		h.mu.Unlock()
+		return false, err
+	case r.verdict == won:
+		h.failure = nil
+		now := q.clock.now()
+		ev := q.describe(h, now)
+		h.mu.Unlock()
+		q.counts.renewed.Add(1)
+		ev.Lateness, ev.Need = r.late, r.need
+		q.events.emit(evRenewed, ev)
+		return true, nil
+	}
+	failure := r.failure()
+	h.failure = failure
+	ev := q.describe(h, q.clock.now())
+	h.mu.Unlock()
+	q.counts.renewalsFailed.Add(1)
+	ev.Granted, ev.Need, ev.Lateness, ev.Err = r.granted, r.need, r.late, failure
+	q.events.emit(evRenewalFailed, ev)
+	if r.verdict == refused {
+		q.lose(h, &lossError{resources: h.resources, cause: failure})
+		return false, failure
+	}
+	return true, failure
+}
+
+// lose ends a held lock because ownership can no longer be proved.
+func (q *quorum) lose(h *hold, err error) {
+	h.mu.Lock()
+	ended := h.end(err)
+	ev := q.describe(h, q.clock.now())
+	h.mu.Unlock()
+	if !ended {
+		return
+	}
+	h.ended(err)
+	q.giveBack(h, nil)
+	q.counts.lost.Add(1)
+	ev.Err = err
+	q.events.emit(evLost, ev)
+}
+
+// alive says whether h proves ownership now, by the clock; it ends a hold whose time is up.
+func (q *quorum) alive(h *hold) bool {
+	h.mu.Lock()
+	now := q.clock.now()
+	if h.phase != held || h.left(now) > 0 {
+		defer h.mu.Unlock()
+		return h.phase == held
+	}
+	err := h.expiry(now)
+	h.mu.Unlock()
+	q.lose(h, err)
+	return false
+}
+
+// giveBack releases a dead hold on every node that may hold its keys. A node counts as free if it was never asked, has
+// denied, or confirms the release; done is closed once K nodes are free or cannot be.
+func (q *quorum) giveBack(h *hold, done chan struct{}) *round {
+	h.mu.Lock()
+	r := q.newRound(opRelease, h, q.clock.now(), h.ttl, q.need)
+	r.done = done
+	to := make([]bool, len(h.nodes))
+	targets := 0
+	for i, s := range h.nodes {
+		if to[i] = s.asked; s.asked {
+			targets++
+		}
+	}
+	r.granted = len(h.nodes) - targets
+	decided := r.granted >= r.need && r.decide(won)
+	h.mu.Unlock()
+	if decided {
+		r.announce()
+	}
+	r.ask(func(i int) bool { return to[i] })
+	return r
+}
+
+// review says when a held lock is on fewer nodes than all, and when it is on all of them again.
+func (q *quorum) review(h *hold) {
+	if q.events == nil {
+		return
+	}
+	h.mu.Lock()
+	now := q.clock.now()
+	full := h.holding(now) == len(h.nodes)
+	changed := h.phase == held && full == h.degraded
+	if changed {
+		h.degraded = !full
+	}
+	ev := q.describe(h, now)
+	h.mu.Unlock()
+	switch {
+	case !changed:
+	case full:
+		q.events.emit(evRestored, ev)
+	default:
+		q.events.emit(evDegraded, ev)
+	}
+}
+
+// describe fills in an event about a hold. h.mu must be held.
+func (q *quorum) describe(h *hold, now instant) Event {
+	if q.events == nil {
+		return Event{}
+	}
+	g := h.holding(now)
+	return Event{Resources: h.resources, Label: h.label, Hold: elapsed(h.began, now), Granted: g, Need: q.need,
+		Nodes: len(q.nodes), Margin: margin(g, q.need, len(q.nodes)), Validity: max(0, h.left(now))}
+}
+
+// failure tells why the round was not won, node by node. h.mu must be held.
+func (r *round) failure() *QuorumError {
+	e := &QuorumError{Op: r.op.String(), Resources: r.h.resources, Need: r.need, Granted: r.granted, verdict: ErrNoQuorum}
+	if r.verdict == refused {
+		e.verdict = ErrHeld
+	}
+	pending := error(reasonPending)
+	if elapsed(r.start, r.q.clock.now()) >= r.timeout {
+		pending = reasonTimeout(r.timeout)
+	}
+	asked := make([]bool, len(r.votes))
+	for i := range r.requests {
+		asked[r.requests[i].node] = true
+	}
+	for i, b := range r.votes {
+		why := b.reason
+		switch {
+		case b.kind == voteGrant && b.cast, !asked[i]:
+			continue
+		case !b.cast:
+			why = pending
+		case b.kind == voteDenied:
+			why = r.deniedBecause(b.vote)
+		case why == nil:
+			why = reasonMiscount
+		}
+		e.Nodes = append(e.Nodes, &NodeError{Node: r.q.nodes[i].name, Err: why})
+	}
+	if r.verdict == refused && r.op == opAcquire {
+		e.expiry = r.nextExpiry()
+	}
+	return e
+}
+
+// nextExpiry is when enough of the keys in the way will have run out for the quorum to be within reach; 0 if unknown.
+func (r *round) nextExpiry() time.Duration {
+	var left []time.Duration
+	for _, b := range r.votes {
+		if b.cast && b.kind == voteDenied && b.remaining >= 0 {
+			left = append(left, b.remaining)
+		}
+	}
+	slices.Sort(left)
+	missing := r.need - (len(r.votes) - r.denied)
+	if missing < 1 || missing > len(left) {
+		return 0
+	}
+	return left[missing-1]
+}
+
+func (r *round) deniedBecause(v vote) error {
+	if v.key < 0 {
+		return reason("is not ours there any more")
+	}
+	return reasonDenied(r.h.resources[v.key], v.remaining)
+}

@@ -1,0 +1,271 @@
+package redlock
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// How a node is reached: dialled, checked, given up, probed, and asked for its clock while it is idle.
+
+// idleReading is how old the newest reading of a node's clock may grow while nothing else is sent.
+const idleReading = time.Second
+
+// undoRetry is the pause before a release that a server refused is tried again.
+const undoRetry = 200 * time.Millisecond
+
+// dialing is one attempt to connect. It may outlive our patience, for a dialer is free to ignore its ctx; then the next
+// attempt waits for it instead of piling up.
+type dialing struct {
+	done   chan dialed
+	cancel context.CancelFunc
+}
+
+type dialed struct {
+	conn    *conn
+	reading serverClock
+	err     error
+}
+
+// connect is the probe of a node that is down, and the first connection of one that is not.
+func (n *node) connect() bool {
+	n.reconnect = false
+	start := n.clock.now().mono
+	err := n.open()
+	if err == nil {
+		return true
+	}
+	n.markDown(reasonOf(err), start+n.timeout-n.clock.now().mono)
+	return false
+}
+
+// open dials and checks, for at most the node timeout. On success the node is up.
+func (n *node) open() error {
+	stale := n.dialing != nil
+	timer := time.NewTimer(n.timeout)
+	defer timer.Stop()
+	for {
+		if n.dialing == nil {
+			n.dialing = n.dialInBackground()
+		}
+		select {
+		case d := <-n.dialing.done:
+			n.dialing = nil
+			if d.err != nil && stale { // the outcome of an earlier attempt says nothing about now
+				stale = false
+				continue
+			}
+			if d.err != nil {
+				if isTimeout(d.err) {
+					return reasonTimeout(n.timeout)
+				}
+				return d.err
+			}
+			n.adopt(d)
+			return nil
+		case <-timer.C:
+			n.dialing.cancel()
+			return reasonTimeout(n.timeout)
+		}
+	}
+}
+
+// dialInBackground runs one goroutine, which ends when the dialer does; finish cancels it and waits.
+func (n *node) dialInBackground() *dialing {
+	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
+	d := &dialing{done: make(chan dialed, 1), cancel: cancel}
+	go func() {
+		defer cancel()
+		var r dialed
+		r.conn, r.reading, r.err = n.dialAndCheck(ctx)
+		n.mu.Lock()
+		gone := n.gone
+		if !gone {
+			d.done <- r
+		}
+		n.mu.Unlock()
+		if gone && r.conn != nil {
+			r.conn.close()
+		}
+	}()
+	return d
+}
+
+func (n *node) dialAndCheck(ctx context.Context) (c *conn, reading serverClock, err error) {
+	defer recoverReply(&err)
+	nc, err := n.dial(ctx, n.opts.Network, n.opts.Addr)
+	if err != nil {
+		return nil, serverClock{}, err
+	}
+	// go-redis heeds a ctx's deadline, but not its cancellation.
+	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
+	defer stop()
+	return newConn(ctx, nc, n.opts, n.clock.now)
+}
+
+func (n *node) adopt(d dialed) {
+	n.conn = d.conn
+	n.live.Store(d.conn)
+	n.read(d.reading.micros, d.reading.asked)
+	n.mu.Lock()
+	wasDown := n.down != nil
+	n.down = nil
+	n.mu.Unlock()
+	if wasDown {
+		n.events.emit(evNodeBack, Event{Node: n.name})
+	}
+}
+
+func (n *node) disconnect() {
+	if n.conn != nil {
+		n.live.Store(nil)
+		n.conn.close()
+		n.conn = nil
+	}
+}
+
+// markDown takes the node out of every round until a probe reaches it, and answers for what is queued: requests never
+// left, releases go to the undo list.
+func (n *node) markDown(why error, probeIn time.Duration) {
+	n.probeAt = n.clock.now().mono + probeIn
+	n.mu.Lock()
+	wasUp := n.down == nil
+	n.down = why
+	queued := slices.Clone(n.queue[n.head:])
+	clear(n.queue)
+	n.queue, n.head = n.queue[:0], 0
+	n.mu.Unlock()
+	n.fail(queued, false, why)
+	if wasUp {
+		n.events.emit(evNodeLost, Event{Node: n.name, Err: why})
+	}
+}
+
+// tickDue says whether the clock has to be read or something to be undone.
+func (n *node) tickDue() bool {
+	now := n.clock.now().mono
+	n.mu.Lock()
+	due, ok := n.undos.next()
+	n.mu.Unlock()
+	return ok && due <= now || now-n.server.asked.mono >= idleReading
+}
+
+// tick reads the server's clock and, behind it, releases what is due on the undo list. A release that ran after its
+// entry's second settles the entry for good.
+func (n *node) tick() {
+	asked := n.clock.now()
+	n.mu.Lock()
+	due := n.undos.take(asked.mono, maxUndos)
+	n.mu.Unlock()
+	n.cmds = append(n.cmds[:0], n.conn.time)
+	for _, u := range due {
+		n.cmds = append(n.cmds, newCommand(opRelease, u.keys, u.token))
+	}
+	err, _ := n.exchange(asked)
+
+	second := int64(0)
+	if n.conn.time.Err() == nil {
+		second = n.conn.time.Val().Unix()
+		n.read(n.conn.time.Val().UnixMicro(), asked)
+	}
+	n.mu.Lock()
+	for i, u := range due {
+		switch e := n.cmds[i+1].Err(); {
+		case e == nil && second > u.latest:
+			n.undos.done(u)
+			n.undone.Add(1)
+		case e == nil:
+			n.undos.again(u, asked.mono+max(n.server.untilPast(u.latest, asked), time.Millisecond))
+		case isNoScript(e):
+			n.undos.again(u, asked.mono)
+		case isServerError(e):
+			n.undos.again(u, asked.mono+undoRetry)
+		default:
+			n.undos.again(u, asked.mono)
+		}
+	}
+	n.mu.Unlock()
+
+	switch {
+	case err != nil && isTimeout(err):
+		n.timeouts.Add(1)
+		n.disconnect()
+		n.markDown(reasonTimeout(n.timeout), 0)
+	case err != nil, slices.ContainsFunc(n.cmds, func(c redis.Cmder) bool { return isNoScript(c.Err()) }):
+		n.disconnect() // a new connection loads the scripts
+		n.reconnects.Add(1)
+		n.reconnect = true
+	}
+}
+
+// settleRelease looks after a release that did not end the matter: the server refused it, or a request of the same
+// token is in doubt and may still be applied behind it.
+func (n *node) settleRelease(r *request, v vote) {
+	n.mu.Lock()
+	latest, doubt := n.undos.uncertain[r.token]
+	if v.kind != voteGrant || doubt && n.server.micros/1_000_000 <= latest {
+		n.undoLaterLocked(r)
+	}
+	n.mu.Unlock()
+}
+
+// undoLaterLocked puts a release on the undo list. n.mu must be held.
+func (n *node) undoLaterLocked(r *request) {
+	now := n.clock.now()
+	latest := n.undos.uncertain[r.token]
+	first := n.undos.len() == 0
+	due := now.mono
+	if latest > 0 {
+		due += min(n.server.untilPast(latest, now), forever)
+	}
+	dropped := n.undos.add(&undo{
+		keys: r.keys, token: r.token, latest: latest, ttl: r.ttl,
+		due:    min(due, now.mono+undoRetry), // once at once: most often nothing of it is left
+		expiry: due + min(r.ttl, forever) + time.Second,
+	})
+	n.undoDropped.Add(uint64(dropped))
+	if first {
+		n.events.emit(evUndoPending, Event{Node: n.name, Pending: n.undos.len(), Err: n.down})
+	}
+}
+
+// undoPending counts the tokens that this node may still hold although nobody wants them.
+func (n *node) undoPending() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.undos.len()
+}
+
+// finish ends what run leaves behind. A dialer that ignores its ctx is waited for until the pool gives up; its
+// connection, should it still come, is closed by the goroutine that made it.
+func (n *node) finish() {
+	n.disconnect()
+	n.markDown(reasonClosed, forever)
+	var late dialed
+	if n.dialing != nil {
+		n.dialing.cancel()
+		n.mu.Lock()
+		left := n.giveUp - n.clock.now().mono
+		n.mu.Unlock()
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		select {
+		case late = <-n.dialing.done:
+		case <-timer.C:
+		}
+	}
+	n.mu.Lock()
+	n.gone = true
+	n.mu.Unlock()
+	if n.dialing != nil && late.conn == nil {
+		select {
+		case late = <-n.dialing.done:
+		default:
+		}
+	}
+	if late.conn != nil {
+		late.conn.close()
+	}
+}

@@ -1,0 +1,33 @@
+-- acquire: take every key for one token, or none.
+--
+-- KEYS     the keys
+-- ARGV[1]  token
+-- ARGV[2]  TTL in milliseconds
+-- ARGV[3]  the last second of this server's clock at which the request may be applied
+--
+-- Replies
+--   1            granted: every key holds the token and expires after the TTL
+--   -1           late: nothing was written
+--   {i, ms}      denied: key i belongs to another for another ms milliseconds (-1: without expiry); nothing was written
+--   error        WRONGTYPE where a key holds foreign data, which stays untouched; any other: unknown, to be undone
+--
+-- The same token twice gives the same answer, so a request whose reply was cut off can be sent again.
+
+if tonumber(redis.call('TIME')[1]) > tonumber(ARGV[3]) then
+  return -1
+end
+
+if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+  return 1
+end
+
+for i = 1, #KEYS do
+  local owner = redis.call('GET', KEYS[i])
+  if owner and owner ~= ARGV[1] then
+    return {i, redis.call('PTTL', KEYS[i])}
+  end
+end
+for i = 1, #KEYS do
+  redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
+end
+return 1
