@@ -1,0 +1,86 @@
+package servers
+
+import "fmt"
+
+// Option chooses how the servers of a set are started.
+type Option func(*config)
+
+type config struct {
+	name     string   // of the test, for labels
+	provider Provider // "" if the test does not mind
+	password string
+	args     []string // for redis-server, after our own
+	persist  persistence
+	unix     bool // a unix socket beside the port
+}
+
+// persistence is what a server keeps on disk.
+type persistence string
+
+const (
+	inMemory persistence = ""
+	aof      persistence = "WithAOF"
+	rdb      persistence = "WithRDB"
+)
+
+// WithProvider asks for one kind of server, whatever REDLOCK_TEST_PROVIDER says. Mostly to go through [Providers].
+func WithProvider(p Provider) Option {
+	return func(c *config) { c.provider = p }
+}
+
+// WithPassword makes the servers ask for a password. URL and Client carry it.
+func WithPassword(password string) Option {
+	return func(c *config) { c.password = password }
+}
+
+// WithArgs adds arguments for redis-server, such as "--maxmemory", "2mb". They win over our own. A password goes
+// through [WithPassword], so that it is known how to ask the server.
+func WithArgs(args ...string) Option {
+	return func(c *config) { c.args = append(c.args, args...) }
+}
+
+// WithAOF makes the servers write an append-only file, so that RestartKeeping finds everything that was answered.
+func WithAOF() Option {
+	return func(c *config) { c.persist = aof }
+}
+
+// WithRDB lets RestartKeeping start from the last snapshot. The test takes it, by SAVE; the servers never do by
+// themselves.
+func WithRDB() Option {
+	return func(c *config) { c.persist = rdb }
+}
+
+// WithUnixSocket makes each server listen on a unix socket too, see [Server.SocketURL]. Processes only.
+func WithUnixSocket() Option {
+	return func(c *config) { c.unix = true }
+}
+
+// serverArgs returns what every redis-server is started with, followed by a provider's and the test's own.
+func (c config) serverArgs(own ...string) []string {
+	args := []string{"--save", "", "--appendonly", "no"}
+	if c.persist == aof {
+		args[3] = "yes"
+	}
+	if c.password != "" {
+		args = append(args, "--requirepass", c.password)
+	}
+	return append(append(args, own...), c.args...)
+}
+
+// unmet names the first option that a kind of server cannot have.
+func (c config) unmet(p Provider) error {
+	var what string
+	switch {
+	case c.unix && p != Processes:
+		what = "a unix socket (WithUnixSocket)"
+	case p != Embedded:
+		return nil
+	case c.persist != inMemory:
+		what = fmt.Sprintf("data on disk (%s)", c.persist)
+	case len(c.args) > 0:
+		what = "arguments for redis-server (WithArgs)"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s cannot have %s; set %s to a kind that can", p, what, providerEnv)
+}
