@@ -26,6 +26,7 @@ type conn struct {
 // timeout, nothing is retried, and what belongs to a shared client (hooks, limiter, caches) is left behind.
 func nodeOptions(user *redis.Options, timeout time.Duration) *redis.Options {
 	o := *user
+	o.Protocol = 2 // our replies look the same in both; RESP3 adds frames that nobody asked for
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout, timeout

@@ -105,7 +105,7 @@ const (
 	reasonPending   = reason("had not answered when the round was decided")
 	reasonNeverSent = reason("not asked: the round was over first")
 	reasonLate      = reason("the request arrived too late to be applied")
-	reasonGone      = reason("had lost the key; it was given back, which is no vote")
+	reasonGone      = reason("did not hold the key; it has it now, which is no vote")
 	reasonFull      = reason("its queue is full")
 	reasonClosed    = reason("the pool is closed")
 	reasonMiscount  = reason("sent a reply that no script of ours sends")

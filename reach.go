@@ -13,7 +13,7 @@ import (
 // idleReading is how old the newest reading of a node's clock may grow while nothing else is sent.
 const idleReading = time.Second
 
-// undoRetry is the pause before a release that a server refused is tried again.
+// undoRetry is the pause before a release that a server refused, or did not answer, is tried again.
 const undoRetry = 200 * time.Millisecond
 
 // dialing is one attempt to connect. It may outlive our patience, for a dialer is free to ignore its ctx; then the next
@@ -178,12 +178,8 @@ func (n *node) tick() {
 			n.undone.Add(1)
 		case e == nil:
 			n.undos.again(u, asked.mono+max(n.server.untilPast(u.latest, asked), time.Millisecond))
-		case isNoScript(e):
-			n.undos.again(u, asked.mono)
-		case isServerError(e):
+		default: // refused or unanswered; never at once, for a server that chokes on it would be asked without end
 			n.undos.again(u, asked.mono+undoRetry)
-		default:
-			n.undos.again(u, asked.mono)
 		}
 	}
 	n.mu.Unlock()

@@ -32,10 +32,12 @@ func (w *waiter) pause(err error) time.Duration {
 	return d
 }
 
-// acquireWaiting tries until it has the lock, ctx ends or closed is closed. denied is told of every round that failed.
+// acquire tries until it has the lock, ctx ends or closed is closed. denied is told of every round that failed. If ctx
+// ends in the middle of a round, the error is that of the round before: it knows more.
 func (w *waiter) acquire(ctx context.Context, closed <-chan struct{}, try attempt, denied func(error)) (*hold, error) {
 	timer := time.NewTimer(forever)
 	defer timer.Stop()
+	var last *QuorumError
 	for {
 		h, err := try()
 		if err == nil {
@@ -45,15 +47,18 @@ func (w *waiter) acquire(ctx context.Context, closed <-chan struct{}, try attemp
 		if !errors.As(err, &q) {
 			return nil, err
 		}
-		denied(err)
+		if q.ctxErr == nil || last == nil {
+			denied(err)
+			last = q
+		}
 		if ctx.Err() != nil {
-			return nil, q.withContext(ctx.Err())
+			return nil, last.withContext(ctx.Err())
 		}
 		timer.Reset(w.pause(err))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return nil, q.withContext(ctx.Err())
+			return nil, last.withContext(ctx.Err())
 		case <-closed:
 			return nil, ErrClosed
 		}

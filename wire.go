@@ -21,7 +21,8 @@ const errReplyShape = reason("sent something that is not a Redis reply, or one t
 type wire struct {
 	net.Conn
 	written atomic.Int64
-	shape   replyShape // used by Read alone; a connection has one reader
+	shape   replyShape // used by Read alone, like broken; a connection has one reader
+	broken  bool
 }
 
 func (w *wire) Write(p []byte) (int, error) {
@@ -31,9 +32,12 @@ func (w *wire) Write(p []byte) (int, error) {
 }
 
 func (w *wire) Read(p []byte) (int, error) {
+	if w.broken {
+		return 0, errReplyShape
+	}
 	n, err := w.Conn.Read(p)
 	if !w.shape.accept(p[:n]) {
-		_ = w.Close()
+		w.broken = true
 		return 0, errReplyShape
 	}
 	return n, err

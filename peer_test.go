@@ -1,0 +1,377 @@
+package redlock
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// peer is a small Redis behind net.Pipe: the commands that this package sends, its three scripts rewritten in Go, and
+// faults. It runs in virtual time. That the scripts behave like this on a real server is shown in integration/.
+type peer struct {
+	name string
+
+	mu      sync.Mutex
+	keys    map[string]value
+	scripts map[string]op
+	conns   map[net.Conn]struct{}
+	counts  map[string]int
+	clock   time.Duration     // added to the time
+	refuse  bool              // connections are refused
+	delay   time.Duration     // from a command's arrival to its execution
+	gate    chan struct{}     // closed: executes; replaced while frozen
+	hole    bool              // reads and never executes
+	drop    string            // cut the connection instead of the next reply to this
+	errs    map[string]string // error replies, by command or script
+	raw     map[string]string // raw replies
+	stopped chan struct{}
+}
+
+type value struct {
+	s       string
+	foreign bool // a hash, say
+	expires time.Time
+}
+
+func newPeer(t *testing.T, i int) *peer {
+	p := &peer{name: fmt.Sprintf("10.0.0.%d:6379", i+1), keys: map[string]value{}, conns: map[net.Conn]struct{}{},
+		counts: map[string]int{}, errs: map[string]string{}, raw: map[string]string{}, gate: make(chan struct{}),
+		scripts: map[string]op{}, stopped: make(chan struct{})}
+	close(p.gate)
+	t.Cleanup(func() { close(p.stopped); p.cut() })
+	return p
+}
+
+func newPeers(t *testing.T, n int) []*peer {
+	ps := make([]*peer, n)
+	for i := range ps {
+		ps[i] = newPeer(t, i)
+	}
+	return ps
+}
+
+// newPool is a pool over peers whose clock is virtual, closed by the test's end.
+func newPool(t *testing.T, ps []*peer, opts ...Option) *Pool {
+	t.Helper()
+	p := newOpenPool(t, ps, opts...)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func newOpenPool(t *testing.T, ps []*peer, opts ...Option) *Pool {
+	t.Helper()
+	o, err := newPoolOptions(opts)
+	require.NoError(t, err)
+	need, err := o.quorum.of(len(ps))
+	require.NoError(t, err)
+	return start(settings(ps), o, need, virtualClock())
+}
+
+// settings are what a user's clients of the peers would have.
+func settings(ps []*peer) []*redis.Options {
+	var all []*redis.Options
+	for _, p := range ps {
+		c := redis.NewClient(&redis.Options{Addr: p.name, Dialer: p.dial})
+		all = append(all, c.Options())
+		_ = c.Close()
+	}
+	return all
+}
+
+func virtualClock() clock {
+	epoch := time.Now()
+	return clock{epoch: epoch, since: func() time.Duration { return time.Since(epoch) }}
+}
+
+func (p *peer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refuse {
+		return nil, errors.New("connection refused")
+	}
+	client, server := net.Pipe()
+	p.conns[server] = struct{}{}
+	type job struct {
+		args []string
+		at   time.Time
+	}
+	jobs := make(chan job, 100_000)
+	go func() { // reads: what arrived is executed even if the connection is closed meanwhile
+		defer close(jobs)
+		r := bufio.NewReader(server)
+		for {
+			args, err := readCommand(r)
+			if err != nil {
+				return
+			}
+			jobs <- job{args, time.Now()}
+		}
+	}()
+	go func() {
+		open := true
+		for j := range jobs {
+			if !p.ready(j.at) {
+				break
+			}
+			reply, cut := p.execute(j.args)
+			if cut {
+				open = false
+				_ = server.Close()
+			}
+			if open {
+				_, err := io.WriteString(server, reply)
+				open = err == nil
+			}
+		}
+		_ = server.Close()
+		p.mu.Lock()
+		delete(p.conns, server)
+		p.mu.Unlock()
+	}()
+	return client, nil
+}
+
+// ready waits until a command that arrived at the given time may be executed; false if it never will.
+func (p *peer) ready(arrived time.Time) bool {
+	p.mu.Lock()
+	wait, hole := time.Until(arrived.Add(p.delay)), p.hole
+	p.mu.Unlock()
+	if hole {
+		<-p.stopped
+		return false
+	}
+	if wait > 0 {
+		time.Sleep(wait)
+	}
+	p.mu.Lock()
+	gate := p.gate
+	p.mu.Unlock()
+	select {
+	case <-gate:
+		return true
+	case <-p.stopped:
+		return false
+	}
+}
+
+func readCommand(r *bufio.Reader) ([]string, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
+	args := make([]string, n)
+	for i := range args {
+		if line, err = r.ReadString('\n'); err != nil {
+			return nil, err
+		}
+		size, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
+		buf := make([]byte, size+2)
+		if _, err := io.ReadFull(r, buf); err != nil {
+			return nil, err
+		}
+		args[i] = string(buf[:size])
+	}
+	return args, nil
+}
+
+func (p *peer) execute(args []string) (reply string, cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	name := strings.ToLower(args[0])
+	if name == "script" {
+		name = "script load"
+	}
+	if name == "evalsha" {
+		o, ok := p.scripts[args[1]]
+		if !ok {
+			return "-NOSCRIPT No matching script. Please use EVAL.\r\n", false
+		}
+		name = o.String()
+	}
+	p.counts[name]++
+	if e := p.errs[name]; e != "" {
+		return "-" + e + "\r\n", false
+	}
+	if raw := p.raw[name]; raw != "" {
+		return raw, false
+	}
+	reply = p.reply(name, args)
+	if p.drop == name {
+		p.drop = ""
+		return "", true
+	}
+	return reply, false
+}
+
+func (p *peer) reply(name string, args []string) string {
+	switch name {
+	case "hello":
+		return "*2\r\n$5\r\nproto\r\n:2\r\n"
+	case "time":
+		now := p.now()
+		return fmt.Sprintf("*2\r\n$%d\r\n%d\r\n$6\r\n%06d\r\n", len(strconv.FormatInt(now.Unix(), 10)), now.Unix(), now.Nanosecond()/1000)
+	case "script load":
+		s := newScript(args[2])
+		i := slices.Index(scripts[:], s)
+		p.scripts[s.sha] = op(i)
+		return fmt.Sprintf("$40\r\n%s\r\n", s.sha)
+	case "acquire", "renew", "release":
+		n, _ := strconv.Atoi(args[2])
+		return p.script(name, args[3:3+n], args[3+n:])
+	}
+	return "-ERR unknown command\r\n"
+}
+
+// now is the server's time. p.mu must be held.
+func (p *peer) now() time.Time { return time.Now().Add(p.clock) }
+
+// get is a key's value, and whether there is one. p.mu must be held.
+func (p *peer) get(key string) (value, bool) {
+	v, ok := p.keys[key]
+	if ok && !v.expires.IsZero() && !p.now().Before(v.expires) {
+		delete(p.keys, key)
+		return value{}, false
+	}
+	return v, ok
+}
+
+func (p *peer) set(key, token, ms string) {
+	n, _ := strconv.ParseInt(ms, 10, 64)
+	p.keys[key] = value{s: token, expires: p.now().Add(time.Duration(n) * time.Millisecond)}
+}
+
+// script is scripts/*.lua in Go. p.mu must be held.
+func (p *peer) script(name string, keys, args []string) string {
+	token, late, missing := args[0], false, 0
+	if name != "release" {
+		latest, _ := strconv.ParseInt(args[2], 10, 64)
+		late = p.now().Unix() > latest
+	}
+	if name == "acquire" && late {
+		return ":-1\r\n"
+	}
+	deleted := 0
+	for i, k := range keys {
+		v, ok := p.get(k)
+		switch {
+		case name == "release":
+			if ok && !v.foreign && v.s == token {
+				delete(p.keys, k)
+				deleted++
+			}
+		case !ok:
+			missing++
+		case name == "acquire" && v.foreign:
+			return "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+		case v.s != token && name == "acquire":
+			left := int64(-1)
+			if !v.expires.IsZero() {
+				left = v.expires.Sub(p.now()).Milliseconds()
+			}
+			return fmt.Sprintf("*2\r\n:%d\r\n:%d\r\n", i+1, left)
+		case v.s != token:
+			return ":0\r\n"
+		}
+	}
+	if name == "release" {
+		return fmt.Sprintf(":%d\r\n", deleted)
+	}
+	refill := name == "renew" && missing > 0
+	for _, k := range keys {
+		if _, ok := p.get(k); ok || !refill || !late {
+			p.set(k, token, args[1])
+		}
+	}
+	switch {
+	case refill && late:
+		return ":-1\r\n"
+	case refill:
+		return ":2\r\n"
+	}
+	return ":1\r\n"
+}
+
+// do changes the peer, or looks at it, under its mutex.
+func (p *peer) do(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+}
+
+func (p *peer) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+// stop refuses connections, cuts those there are, and forgets everything.
+func (p *peer) stop() {
+	p.do(func() { p.refuse = true; clear(p.keys); clear(p.scripts) })
+	p.cut()
+}
+
+func (p *peer) restart() { p.do(func() { p.refuse = false }) }
+
+func (p *peer) freeze() { p.do(func() { p.gate = make(chan struct{}) }) }
+
+func (p *peer) thaw() { p.do(func() { close(p.gate) }) }
+
+func (p *peer) setHole(on bool) { p.do(func() { p.hole = on }) }
+
+func (p *peer) flush() { p.do(func() { clear(p.keys) }) }
+
+// owner is the value of a key, "" if there is none.
+func (p *peer) owner(key string) (s string) {
+	p.do(func() {
+		if v, ok := p.get(key); ok {
+			s = v.s
+		}
+	})
+	return s
+}
+
+func (p *peer) count(name string) (n int) {
+	p.do(func() { n = p.counts[name] })
+	return n
+}
+
+// owners counts the peers on which key holds the token.
+func owners(ps []*peer, key, token string) int {
+	n := 0
+	for _, p := range ps {
+		if p.owner(key) == token {
+			n++
+		}
+	}
+	return n
+}
+
+// leftovers counts the keys on all peers.
+func leftovers(ps []*peer) int {
+	n := 0
+	for _, p := range ps {
+		p.do(func() {
+			for k := range p.keys {
+				if _, ok := p.get(k); ok {
+					n++
+				}
+			}
+		})
+	}
+	return n
+}

@@ -1,0 +1,432 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// recorder keeps the events of a pool by name.
+type recorder struct {
+	mu     sync.Mutex
+	events map[string][]Event
+}
+
+func (r *recorder) observer() Observer {
+	r.events = map[string][]Event{}
+	note := func(e Event) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.events[e.Name] = append(r.events[e.Name], e)
+	}
+	return Observer{Acquired: note, Denied: note, Renewed: note, RenewalFailed: note, Degraded: note, Restored: note,
+		Lost: note, Released: note, NodeLost: note, NodeBack: note, UndoPending: note, Warning: note}
+}
+
+func (r *recorder) of(name string) []Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]Event(nil), r.events[name]...)
+}
+
+func TestAHeldLockKeepsRivalsOut(t *testing.T) { // FAULTS 19
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		for _, p := range ps {
+			p.delay = time.Millisecond
+		}
+		const ttl = time.Second
+		p, rival := newPool(t, ps, WithTTL(ttl)), newPool(t, ps, WithTTL(ttl))
+		l := mustLock(t, p)
+		ctx, cancel := context.WithTimeout(bg, 5*ttl)
+		defer cancel()
+		_, err := rival.Lock(ctx, "a", WithRetry(time.Millisecond, 3*time.Millisecond))
+		require.ErrorIs(t, err, ErrHeld)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, l.Valid())
+		require.NoError(t, l.Unlock(bg))
+	})
+}
+
+func TestAFrozenMajorityIsALossByTheDeadline(t *testing.T) { // FAULTS 20
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		var r recorder
+		p := newPool(t, ps, WithTTL(3*time.Second), WithObserver(r.observer()))
+		l := mustLock(t, p)
+		time.Sleep(4 * time.Second) // renewed
+		for _, x := range ps[:3] {
+			x.freeze()
+		}
+		deadline := l.ValidUntil()
+		<-l.Lost()
+		require.False(t, time.Now().After(deadline), "told %v late", time.Since(deadline))
+		require.Error(t, l.Context().Err())
+		for _, err := range []error{l.Err(), context.Cause(l.Context())} {
+			require.ErrorIs(t, err, ErrLost)
+			require.ErrorIs(t, err, ErrNoQuorum)
+			require.NotErrorIs(t, err, ErrHeld)
+			why := nodeReasons(t, err)
+			for _, x := range ps[:3] {
+				require.Contains(t, why[x.name], "no answer within 250ms")
+			}
+		}
+		synctest.Wait()
+		require.Len(t, r.of("lost"), 1)
+		for _, x := range ps[:3] {
+			x.thaw()
+		}
+		time.Sleep(4 * time.Second)
+		require.Zero(t, leftovers(ps))
+	})
+}
+
+func TestKeysGoneOnAMajorityAreALossAtTheNextRenewal(t *testing.T) { // FAULTS 21
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := newPool(t, ps)
+		l := mustLock(t, p)
+		time.Sleep(time.Second)
+		for _, x := range ps[:3] {
+			x.flush()
+		}
+		start := time.Now()
+		<-l.Lost()
+		require.LessOrEqual(t, time.Since(start), 10*time.Second)
+		require.ErrorIs(t, l.Err(), ErrHeld)
+		require.NotErrorIs(t, l.Err(), ErrNoQuorum)
+		synctest.Wait()
+		require.Zero(t, leftovers(ps), "what the renewal gave back is taken again")
+	})
+}
+
+func TestOneFailedRenewalRoundLosesNothing(t *testing.T) { // FAULTS 22
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		var r recorder
+		p := newPool(t, ps, WithTTL(9*time.Second), WithObserver(r.observer()))
+		l := mustLock(t, p)
+		time.Sleep(time.Second)
+		for _, x := range ps {
+			x.do(func() { x.errs["renew"] = "BUSY Redis is busy running a script." })
+		}
+		time.Sleep(2500 * time.Millisecond)
+		require.NotEmpty(t, r.of("renewal_failed"))
+		require.Contains(t, r.of("renewal_failed")[0].Err.Error(), "BUSY")
+		for _, x := range ps {
+			x.do(func() { clear(x.errs) })
+		}
+		time.Sleep(20 * time.Second)
+		require.True(t, l.Valid())
+		require.Empty(t, r.of("lost"))
+	})
+}
+
+func TestNodesThatForgetOneAfterTheOtherAreHealed(t *testing.T) { // FAULTS 23
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		var r recorder
+		p := newPool(t, ps, WithTTL(9*time.Second), WithObserver(r.observer()))
+		l := mustLock(t, p)
+		time.Sleep(time.Second)
+		require.Equal(t, 2, l.Margin())
+		for _, x := range ps {
+			x.flush()
+			time.Sleep(6 * time.Second) // two renewals
+			require.Equal(t, l.Token(), x.owner("lock:a"))
+			require.Equal(t, 2, l.Margin())
+		}
+		require.True(t, l.Valid())
+		require.Empty(t, r.of("lost"))
+		require.EqualValues(t, 5, p.Stats().Refilled)
+	})
+}
+
+func TestAHolderFrozenPastItsTTLKnowsAtTheFirstCall(t *testing.T) { // FAULTS 24
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := newPool(t, ps)
+		l := mustLock(t, p)
+		time.Sleep(time.Second)
+		token := l.Token()
+		// The freeze: no goroutine of the pool ran, time went on, a rival came and went.
+		jumpClock(p, 40*time.Second)
+		for _, x := range ps {
+			x.do(func() { delete(x.keys, "lock:a") })
+		}
+		require.False(t, l.Valid())
+		require.ErrorIs(t, l.Err(), ErrLost)
+		require.ErrorIs(t, l.Extend(bg), ErrLost)
+		time.Sleep(time.Minute)
+		require.False(t, l.Valid())
+		require.Zero(t, owners(ps, "lock:a", token), "never taken again")
+	})
+}
+
+// jumpClock moves the suspended-time clock of a pool forward, as a resume after a suspend does: the monotonic one, and
+// with it every timer, stood still.
+func jumpClock(p *Pool, d time.Duration) {
+	base := p.quorum.clock.since
+	p.quorum.clock.since = func() time.Duration { return base() + d }
+	p.dog.nudge() // a real suspend ends with the next tick; here nothing else may run before it
+}
+
+func TestASuspendedMachineLosesItsLocksWithinATick(t *testing.T) { // FAULTS 39
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		var suspended time.Duration
+		var mu sync.Mutex
+		epoch := time.Now()
+		p := newPool(t, ps)
+		_ = p.Close()
+		o, err := newPoolOptions(nil)
+		require.NoError(t, err)
+		c := clock{epoch: epoch, since: func() time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Since(epoch) + suspended
+		}}
+		p = start(settings(ps), o, 3, c)
+		defer p.Close()
+		l := mustLock(t, p)
+		time.Sleep(time.Second)
+		mu.Lock()
+		suspended = time.Hour
+		mu.Unlock()
+		require.False(t, l.Valid())
+		require.False(t, l.ValidUntil().After(time.Now()))
+
+		l = mustLock(t, p)
+		time.Sleep(time.Second)
+		ctx := l.Context()
+		mu.Lock()
+		suspended += 20 * time.Second
+		mu.Unlock()
+		require.True(t, l.Valid())
+		require.Less(t, time.Until(l.ValidUntil()), 10*time.Second, "a suspend within the TTL shortens it")
+		time.Sleep(15 * time.Second)
+		require.True(t, l.Valid(), "and the watchdog goes on")
+		mu.Lock()
+		suspended += time.Minute
+		mu.Unlock()
+		woken := time.Now()
+		<-ctx.Done()
+		require.LessOrEqual(t, time.Since(woken), time.Second)
+	})
+}
+
+func TestASteppedWallClockNeverLengthensALock(t *testing.T) { // FAULTS 39
+	// elsewhere than on Linux the second clock is the wall clock, which may be stepped either way
+	bubble(t, func(t *testing.T) {
+		for _, step := range []time.Duration{-time.Hour, time.Hour} {
+			ps := newPeers(t, 3)
+			p := newPool(t, ps, WithLease(10*time.Second))
+			l := mustLock(t, p)
+			base := p.quorum.clock.since
+			p.quorum.clock.since = func() time.Duration { return base() + step }
+			if step < 0 {
+				require.True(t, l.Valid())
+				time.Sleep(10 * time.Second)
+			}
+			require.False(t, l.Valid())
+		}
+	})
+}
+
+func TestMaxHoldEndsALock(t *testing.T) { // FAULTS 26
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := newPool(t, ps, WithTTL(time.Second))
+		start := time.Now()
+		l := mustLock(t, p, WithMaxHold(3*time.Second))
+		time.Sleep(2900 * time.Millisecond)
+		require.NoError(t, l.Extend(bg))
+		require.False(t, l.ValidUntil().After(start.Add(3*time.Second)), "Extend does not pass it")
+		<-l.Lost()
+		require.Equal(t, 3*time.Second, time.Since(start))
+		require.ErrorIs(t, l.Err(), ErrMaxHold)
+		require.ErrorIs(t, l.Err(), ErrLost)
+		require.NotErrorIs(t, l.Err(), ErrNoQuorum)
+		synctest.Wait()
+		require.Zero(t, leftovers(ps))
+	})
+}
+
+func TestALeaseIsToppedUpOnceAndEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		ps[4].errs["acquire"] = "BUSY Redis is busy running a script."
+		p := newPool(t, ps)
+		start := time.Now()
+		l := mustLock(t, p, WithLease(10*time.Second))
+		synctest.Wait()
+		ps[4].do(func() { clear(ps[4].errs) })
+		time.Sleep(2 * time.Second)
+		require.Equal(t, l.Token(), ps[4].owner("lock:a"))
+		require.Equal(t, 2, l.Margin())
+		for _, x := range ps {
+			require.Zero(t, x.count("renew"))
+			x.do(func() { require.False(t, x.keys["lock:a"].expires.After(start.Add(10*time.Second))) })
+		}
+		<-l.Lost()
+		require.Equal(t, 9898*time.Millisecond, time.Since(start))
+		require.Equal(t, errors.Is(l.Err(), ErrLost), true)
+		require.NotErrorIs(t, l.Err(), ErrNoQuorum)
+	})
+}
+
+func TestExtendProlongsALease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := newPool(t, ps)
+		l := mustLock(t, p, WithLease(10*time.Second))
+		time.Sleep(9 * time.Second)
+		require.NoError(t, l.Extend(bg))
+		require.Equal(t, time.Now().Add(9898*time.Millisecond), l.ValidUntil())
+		for _, x := range ps[:3] {
+			x.freeze()
+		}
+		time.Sleep(time.Second)
+		until := l.ValidUntil()
+		ctx, cancel := context.WithTimeout(bg, 100*time.Millisecond)
+		defer cancel()
+		err := l.Extend(ctx)
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.NotErrorIs(t, err, ErrLost)
+		require.Equal(t, until, l.ValidUntil(), "a failed Extend changes nothing")
+		require.True(t, l.Valid())
+	})
+}
+
+func TestARenewalCountedAfterTheDeadlineIsNone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		p := newPool(t, ps)
+		l := mustLock(t, p, WithLease(time.Second), WithRetry(time.Millisecond, time.Millisecond))
+		time.Sleep(900 * time.Millisecond)
+		for _, x := range ps {
+			x.do(func() { x.delay = 100 * time.Millisecond })
+		}
+		// asked before the deadline at 988 ms, answered behind it
+		err := l.Extend(bg)
+		require.ErrorIs(t, err, ErrLost)
+		require.False(t, l.Valid())
+		time.Sleep(4 * time.Second)
+		require.Zero(t, leftovers(ps))
+	})
+}
+
+func TestUnlockRacingARenewalLeavesNothing(t *testing.T) { // FAULTS 16
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		p := newPool(t, ps, WithTTL(9*time.Millisecond), WithDrift(0, 0))
+		for i := range 10_000 {
+			l, err := p.Lock(bg, "a")
+			require.NoError(t, err)
+			time.Sleep(time.Duration(i%4) * time.Millisecond)
+			if i%3 == 0 {
+				go func() { _ = l.Extend(bg) }()
+			}
+			require.NoError(t, l.Unlock(bg))
+		}
+		synctest.Wait()
+		require.Zero(t, leftovers(ps))
+		require.Zero(t, undoPending(p))
+	})
+}
+
+func TestASlowObserverDelaysNothing(t *testing.T) { // FAULTS 29
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		block := make(chan struct{})
+		p := newPool(t, ps, WithTTL(time.Second), WithObserver(Observer{
+			Acquired: func(Event) { <-block },
+			Renewed:  func(Event) { <-block },
+		}))
+		l := mustLock(t, p)
+		time.Sleep(1000 * time.Second)
+		require.True(t, l.Valid())
+		require.Greater(t, p.Stats().Renewed, uint64(2000))
+		require.Greater(t, p.Stats().EventsDropped, uint64(900))
+		close(block)
+	})
+}
+
+func TestDegradedAndRestoredAreTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		ps[4].refuse = true
+		var r recorder
+		p := newPool(t, ps, WithTTL(3*time.Second), WithObserver(r.observer()))
+		l := mustLock(t, p)
+		synctest.Wait()
+		require.Len(t, r.of("degraded"), 1)
+		require.Equal(t, 4, r.of("degraded")[0].Granted)
+		require.Equal(t, 1, l.Margin())
+		require.Len(t, r.of("node_lost"), 1)
+		ps[4].restart()
+		time.Sleep(3 * time.Second)
+		require.Len(t, r.of("restored"), 1)
+		require.Len(t, r.of("node_back"), 1)
+		require.Equal(t, 2, l.Margin())
+		require.Equal(t, l.Token(), ps[4].owner("lock:a"))
+	})
+}
+
+func TestMarginIsTheLossesALockSurvives(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, c := range []struct {
+			quorum   Quorum
+			up, want int
+		}{{Majority, 3, 0}, {Majority, 4, 1}, {Majority, 5, 2}, {AtLeast(4), 4, 2}, {All, 5, 4}} {
+			ps := newPeers(t, 5)
+			for _, x := range ps[c.up:] {
+				x.refuse = true
+			}
+			p := newPool(t, ps, WithQuorum(c.quorum))
+			l := mustLock(t, p)
+			synctest.Wait()
+			require.Equal(t, c.want, l.Margin(), "%+v", c)
+		}
+	})
+}
+
+func TestALockAboveTheMajorityIsKeptByAMajority(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := newPool(t, ps, WithQuorum(All), WithTTL(3*time.Second))
+		l := mustLock(t, p)
+		for _, x := range ps[:2] {
+			x.freeze()
+		}
+		time.Sleep(10 * time.Second)
+		require.True(t, l.Valid())
+		_, err := p.TryLock(bg, "b")
+		require.ErrorIs(t, err, ErrNoQuorum)
+	})
+}
+
+func TestManyHeldLocksCostNoGoroutines(t *testing.T) { // FAULTS 28 in small
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		ps[2].hole = true
+		p := newPool(t, ps, WithTTL(9*time.Second))
+		var locks []*Lock
+		for i := range 5000 {
+			l, err := p.Lock(bg, fmt.Sprint("r", i))
+			require.NoError(t, err)
+			locks = append(locks, l)
+		}
+		time.Sleep(30 * time.Second)
+		for _, l := range locks {
+			require.True(t, l.Valid())
+		}
+		require.Equal(t, 5000, p.Stats().Held)
+	})
+}
