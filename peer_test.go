@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,11 +73,43 @@ func newPool(t *testing.T, ps []*peer, opts ...Option) *Pool {
 
 func newOpenPool(t *testing.T, ps []*peer, opts ...Option) *Pool {
 	t.Helper()
+	return newOpenPoolAt(t, ps, &suspendClock{}, opts...)
+}
+
+// newPoolAt is newPool with a second clock that the test can move on its own.
+func newPoolAt(t *testing.T, ps []*peer, c *suspendClock, opts ...Option) *Pool {
+	t.Helper()
+	p := newOpenPoolAt(t, ps, c, opts...)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func newOpenPoolAt(t *testing.T, ps []*peer, c *suspendClock, opts ...Option) *Pool {
+	t.Helper()
 	o, err := newPoolOptions(opts)
 	require.NoError(t, err)
 	need, err := o.quorum.of(len(ps))
 	require.NoError(t, err)
-	return start(settings(ps), o, need, virtualClock())
+	return start(settings(ps), o, need, c.clock())
+}
+
+// suspendClock is virtual time, and a clock that runs on while that stands still.
+type suspendClock struct {
+	ahead atomic.Int64
+	hook  func() time.Duration // when set, read at every reading
+}
+
+func (c *suspendClock) jump(d time.Duration) { c.ahead.Add(int64(d)) }
+
+func (c *suspendClock) clock() clock {
+	epoch := time.Now()
+	return clock{epoch: epoch, since: func() time.Duration {
+		d := time.Since(epoch) + time.Duration(c.ahead.Load())
+		if c.hook != nil {
+			d += c.hook()
+		}
+		return d
+	}}
 }
 
 // settings are what a user's clients of the peers would have.
@@ -88,11 +121,6 @@ func settings(ps []*peer) []*redis.Options {
 		_ = c.Close()
 	}
 	return all
-}
-
-func virtualClock() clock {
-	epoch := time.Now()
-	return clock{epoch: epoch, since: func() time.Duration { return time.Since(epoch) }}
 }
 
 func (p *peer) dial(ctx context.Context, _, _ string) (net.Conn, error) {

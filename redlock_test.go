@@ -442,18 +442,15 @@ func TestAfterTheEnd(t *testing.T) { // FAULTS 18, 30
 func TestGrantedAndFrozenPastTheTTLIsNoLock(t *testing.T) { // FAULTS 55
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
-		p := newPool(t, ps, WithTTL(time.Second))
-		require.NoError(t, mustLock(t, p).Unlock(bg))
 		// A frozen process sees its replies and its timer late. Here the clock jumps between the votes and the count.
-		var jump time.Duration
-		base := p.quorum.clock.since
-		frozen := func() time.Duration {
-			if ps[0].owner("lock:a") != "" && ps[1].owner("lock:a") != "" {
-				jump = 2 * time.Second
+		c := &suspendClock{}
+		c.hook = func() time.Duration {
+			if leftovers(ps) >= 2 {
+				return 2 * time.Second
 			}
-			return base() + jump
+			return 0
 		}
-		p.quorum.clock.since = frozen
+		p := newPoolAt(t, ps, c, WithTTL(time.Second))
 		_, err := p.TryLock(bg, "a")
 		require.ErrorIs(t, err, ErrNoQuorum)
 		synctest.Wait()

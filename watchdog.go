@@ -153,7 +153,9 @@ func (w *watchdog) pass() {
 	w.mu.Unlock()
 	if jumped {
 		for _, h := range w.all() {
-			w.q.alive(h)
+			if w.q.alive(h) {
+				w.hurry(h)
+			}
 		}
 	}
 	for {
@@ -166,6 +168,20 @@ func (w *watchdog) pass() {
 		w.mu.Unlock()
 		w.attend(h)
 	}
+}
+
+// hurry renews at once a hold that a jump of the clock has left with less than it had when its renewal was planned.
+func (w *watchdog) hurry(h *hold) {
+	h.mu.Lock()
+	now := w.q.clock.now()
+	left := h.left(now)
+	h.mu.Unlock()
+	w.mu.Lock()
+	if !h.lease && left < h.validity/2 {
+		h.watch.renewAt = min(h.watch.renewAt, now.mono)
+	}
+	w.mu.Unlock()
+	w.put(h)
 }
 
 // attend does what is due for a hold that was taken out of the heap.

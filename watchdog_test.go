@@ -151,12 +151,13 @@ func TestNodesThatForgetOneAfterTheOtherAreHealed(t *testing.T) { // FAULTS 23
 func TestAHolderFrozenPastItsTTLKnowsAtTheFirstCall(t *testing.T) { // FAULTS 24
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps)
+		c := &suspendClock{}
+		p := newPoolAt(t, ps, c)
 		l := mustLock(t, p)
 		time.Sleep(time.Second)
 		token := l.Token()
 		// The freeze: no goroutine of the pool ran, time went on, a rival came and went.
-		jumpClock(p, 40*time.Second)
+		c.jump(40 * time.Second)
 		for _, x := range ps {
 			x.do(func() { delete(x.keys, "lock:a") })
 		}
@@ -169,52 +170,26 @@ func TestAHolderFrozenPastItsTTLKnowsAtTheFirstCall(t *testing.T) { // FAULTS 24
 	})
 }
 
-// jumpClock moves the suspended-time clock of a pool forward, as a resume after a suspend does: the monotonic one, and
-// with it every timer, stood still.
-func jumpClock(p *Pool, d time.Duration) {
-	base := p.quorum.clock.since
-	p.quorum.clock.since = func() time.Duration { return base() + d }
-	p.dog.nudge() // a real suspend ends with the next tick; here nothing else may run before it
-}
-
 func TestASuspendedMachineLosesItsLocksWithinATick(t *testing.T) { // FAULTS 39
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		var suspended time.Duration
-		var mu sync.Mutex
-		epoch := time.Now()
-		p := newPool(t, ps)
-		_ = p.Close()
-		o, err := newPoolOptions(nil)
-		require.NoError(t, err)
-		c := clock{epoch: epoch, since: func() time.Duration {
-			mu.Lock()
-			defer mu.Unlock()
-			return time.Since(epoch) + suspended
-		}}
-		p = start(settings(ps), o, 3, c)
-		defer p.Close()
+		c := &suspendClock{}
+		p := newPoolAt(t, ps, c)
 		l := mustLock(t, p)
 		time.Sleep(time.Second)
-		mu.Lock()
-		suspended = time.Hour
-		mu.Unlock()
+		c.jump(time.Hour)
 		require.False(t, l.Valid())
 		require.False(t, l.ValidUntil().After(time.Now()))
 
 		l = mustLock(t, p)
 		time.Sleep(time.Second)
 		ctx := l.Context()
-		mu.Lock()
-		suspended += 20 * time.Second
-		mu.Unlock()
+		c.jump(20 * time.Second)
 		require.True(t, l.Valid())
 		require.Less(t, time.Until(l.ValidUntil()), 10*time.Second, "a suspend within the TTL shortens it")
 		time.Sleep(15 * time.Second)
 		require.True(t, l.Valid(), "and the watchdog goes on")
-		mu.Lock()
-		suspended += time.Minute
-		mu.Unlock()
+		c.jump(time.Minute)
 		woken := time.Now()
 		<-ctx.Done()
 		require.LessOrEqual(t, time.Since(woken), time.Second)
@@ -225,11 +200,10 @@ func TestASteppedWallClockNeverLengthensALock(t *testing.T) { // FAULTS 39
 	// elsewhere than on Linux the second clock is the wall clock, which may be stepped either way
 	bubble(t, func(t *testing.T) {
 		for _, step := range []time.Duration{-time.Hour, time.Hour} {
-			ps := newPeers(t, 3)
-			p := newPool(t, ps, WithLease(10*time.Second))
+			c := &suspendClock{}
+			p := newPoolAt(t, newPeers(t, 3), c, WithLease(10*time.Second))
 			l := mustLock(t, p)
-			base := p.quorum.clock.since
-			p.quorum.clock.since = func() time.Duration { return base() + step }
+			c.jump(step)
 			if step < 0 {
 				require.True(t, l.Valid())
 				time.Sleep(10 * time.Second)
