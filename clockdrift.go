@@ -39,8 +39,11 @@ func newClock() clock {
 }
 
 func (c clock) now() instant {
-	return instant{mono: time.Since(c.epoch), boot: c.since()}
+	return instant{mono: c.mono(), boot: c.since()}
 }
+
+// mono is the cheap half of now, for what only paces us: timeouts, pauses, probes. What decides over ownership asks now.
+func (c clock) mono() time.Duration { return time.Since(c.epoch) }
 
 // drift is what two clocks may differ over an interval: a share of it, plus a floor for the nodes' millisecond
 // granularity.
@@ -90,22 +93,22 @@ func remaining(validity time.Duration, start, now instant) time.Duration {
 
 // serverClock is what we know of a node's clock: its newest reading, and when we asked for it.
 type serverClock struct {
-	micros int64 // server time, microseconds since 1970; 0 while unknown
-	asked  instant
+	micros int64         // server time, microseconds since 1970; 0 while unknown
+	asked  time.Duration // monotonic since the epoch
 }
 
 // latestSecond is the last second of the node's clock at which a request that starts at start and is waited for until
 // timeout may be applied: start + timeout, rounded up, plus one second for a rate that differs and for what the
 // reading's own round trip hides.
-func (s serverClock) latestSecond(start instant, timeout time.Duration) int64 {
-	at := s.micros + int64((start.mono-s.asked.mono+timeout)/time.Microsecond)
+func (s serverClock) latestSecond(start, timeout time.Duration) int64 {
+	at := s.micros + int64((start-s.asked+timeout)/time.Microsecond)
 	return (at+999_999)/1_000_000 + 1
 }
 
 // untilPast is how long after now the node's clock will have left the given second, by its newest reading; the true
 // wait may be longer, so it is checked against the node's own answer.
-func (s serverClock) untilPast(second int64, now instant) time.Duration {
-	at := s.micros + int64((now.mono-s.asked.mono)/time.Microsecond)
+func (s serverClock) untilPast(second int64, now time.Duration) time.Duration {
+	at := s.micros + int64((now-s.asked)/time.Microsecond)
 	left := (second+1)*1_000_000 - at
 	if left <= 0 {
 		return 0

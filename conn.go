@@ -44,7 +44,7 @@ func nodeOptions(user *redis.Options, timeout time.Duration) *redis.Options {
 
 // newConn speaks to the server behind nc for the first time: it authenticates, loads the scripts and reads the server's
 // clock, all before ctx ends. On an error nc is closed.
-func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() instant) (*conn, serverClock, error) {
+func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() time.Duration) (*conn, serverClock, error) {
 	w := &wire{Conn: nc}
 	o := *opts
 	handed := false
@@ -68,7 +68,7 @@ func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() i
 }
 
 // check fails with the server's own words where it cannot serve us: NOAUTH, NOPERM, LOADING and the like.
-func (c *conn) check(ctx context.Context, now func() instant) (_ serverClock, err error) {
+func (c *conn) check(ctx context.Context, now func() time.Duration) (_ serverClock, err error) {
 	defer recoverReply(&err)
 	asked := now()
 	cmds := []redis.Cmder{c.time}

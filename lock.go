@@ -158,7 +158,7 @@ func (l *Lock) Unlock(context.Context) error {
 		}
 		return h.err
 	}
-	ev := q.describe(h, q.clock.now())
+	ev := q.describe(h)
 	h.mu.Unlock()
 	if first {
 		h.ended(ErrUnlocked)

@@ -221,7 +221,7 @@ const forever = 100 * 365 * 24 * time.Hour
 
 // next says how long there is nothing to do; false means that the node is closed and done.
 func (n *node) next() (time.Duration, bool) {
-	now := n.clock.now().mono
+	now := n.clock.mono()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	waiting := len(n.queue) > n.head
@@ -242,7 +242,7 @@ func (n *node) next() (time.Duration, bool) {
 		wait = min(wait, max(0, due-now))
 	}
 	if n.conn != nil && !n.closing {
-		wait = min(wait, max(0, idleReading-(now-n.server.asked.mono)))
+		wait = min(wait, max(0, idleReading-(now-n.server.asked)))
 	}
 	return wait, true
 }
@@ -277,7 +277,7 @@ func (n *node) take() []*request {
 // serve sends a batch in one pipeline and reports every vote.
 func (n *node) serve(batch []*request) {
 	// 1. Send; read the server's clock behind whatever may create keys.
-	asked := n.clock.now()
+	asked := n.clock.mono()
 	n.cmds = n.cmds[:0]
 	creates := false
 	var used [opCount]int
@@ -285,7 +285,7 @@ func (n *node) serve(batch []*request) {
 		if r.op.mayCreate() {
 			creates = true
 			if r.latest == 0 {
-				r.latest = n.server.latestSecond(r.start, r.timeout)
+				r.latest = n.server.latestSecond(r.start.mono, r.timeout)
 			}
 		}
 		n.cmds = append(n.cmds, n.command(r, &used))
@@ -340,12 +340,12 @@ func (n *node) serve(batch []*request) {
 }
 
 // exchange runs n.cmds and says whether a byte of them may have left.
-func (n *node) exchange(asked instant) (err error, wrote bool) {
+func (n *node) exchange(asked time.Duration) (err error, wrote bool) {
 	before := n.conn.wire.written.Load()
 	err = n.conn.exchange(n.cmds)
 	n.pipelines.Add(1)
 	if err == nil {
-		n.roundTrip.Store(int64(elapsed(asked, n.clock.now())))
+		n.roundTrip.Store(int64(n.clock.mono() - asked))
 	}
 	return err, n.conn.wire.written.Load() > before
 }
@@ -360,7 +360,7 @@ func (n *node) reload(refused []*request) {
 	for _, s := range scripts {
 		n.cmds = append(n.cmds, redis.NewStringCmd(context.Background(), "script", "load", s.source))
 	}
-	if err, _ := n.exchange(n.clock.now()); err != nil {
+	if err, _ := n.exchange(n.clock.mono()); err != nil {
 		n.disconnect()
 		n.resend(refused, false, err)
 		return
@@ -387,10 +387,10 @@ func (n *node) wanted(rs []*request) []*request {
 // first copy may still be applied, so whatever comes of it, its token is in doubt until its latest second.
 func (n *node) resend(rs []*request, wrote bool, cause error) {
 	rs = slices.Clone(rs)
-	now := n.clock.now()
+	now := n.clock.mono()
 	kept := rs[:0]
 	for _, r := range rs {
-		if r.resent || elapsed(r.start, now) >= r.timeout {
+		if r.resent || now-r.start.mono >= r.timeout {
 			n.fail([]*request{r}, wrote, reasonOf(cause))
 			continue
 		}
@@ -408,7 +408,7 @@ func (n *node) resend(rs []*request, wrote bool, cause error) {
 			}
 			return
 		}
-		if elapsed(now, n.clock.now()) >= n.timeout {
+		if n.clock.mono()-now >= n.timeout {
 			break
 		}
 	}
@@ -441,7 +441,7 @@ func (n *node) inDoubt(r *request, wrote bool) {
 }
 
 // read notes the server's clock, asked for at the given instant.
-func (n *node) read(micros int64, asked instant) {
+func (n *node) read(micros int64, asked time.Duration) {
 	n.server = serverClock{micros: micros, asked: asked}
 	n.mu.Lock()
 	n.undos.settle(micros / 1_000_000)

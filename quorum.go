@@ -147,14 +147,13 @@ func (r *round) sending(req *request) bool {
 func (r *round) answered(req *request, v vote) {
 	h := r.h
 	h.mu.Lock()
-	now := r.q.clock.now()
 	if r.op.mayCreate() {
 		h.apply(req.node, v, r.start, req.resent)
 		if r.op == opRenew && h.phase == held {
-			h.advance(r.q.majority, now)
+			h.advance(r.q.majority, r.q.clock.now())
 		}
 	}
-	decided := r.count(req.node, v, now)
+	decided := r.count(req.node, v)
 	complete := r.op.mayCreate() && r.open == 0
 	h.mu.Unlock()
 	if v.kind == voteRefill {
@@ -169,13 +168,13 @@ func (r *round) answered(req *request, v vote) {
 }
 
 // count takes a vote into the tally and reports whether it decided the round. h.mu must be held.
-func (r *round) count(node int, v vote, now instant) bool {
+func (r *round) count(node int, v vote) bool {
 	r.open--
 	if r.verdict != undecided {
 		return false
 	}
 	r.votes[node] = ballot{v, true}
-	if elapsed(r.start, now) > r.timeout {
+	if r.age() > r.timeout {
 		r.votes[node] = ballot{noAnswer(reasonTimeout(r.timeout)), true}
 		return r.decide(r.outcome())
 	}
@@ -204,6 +203,9 @@ func (r *round) outcome() verdict {
 	}
 	return unknown
 }
+
+// age is the time since the round began.
+func (r *round) age() time.Duration { return r.q.clock.mono() - r.start.mono }
 
 func (r *round) decide(v verdict) bool {
 	if r.verdict != undecided {
@@ -239,7 +241,7 @@ func (r *round) await(ctx context.Context, closed <-chan struct{}) error {
 	if timer == nil {
 		timer = time.NewTimer(forever)
 	}
-	timer.Reset(r.timeout - elapsed(r.start, r.q.clock.now()))
+	timer.Reset(r.timeout - r.age())
 	defer r.q.timers.Put(timer)
 	defer timer.Stop()
 	select {
@@ -333,8 +335,7 @@ func (q *quorum) conclude(r *round) (alive bool, err error) {
 		return false, err
 	case r.verdict == won:
 		h.failure = nil
-		now := q.clock.now()
-		ev := q.describe(h, now)
+		ev := q.describe(h)
 		h.mu.Unlock()
 		q.counts.renewed.Add(1)
 		ev.Lateness, ev.Need = r.late, r.need
@@ -343,7 +344,7 @@ func (q *quorum) conclude(r *round) (alive bool, err error) {
 	}
 	failure := r.failure()
 	h.failure = failure
-	ev := q.describe(h, q.clock.now())
+	ev := q.describe(h)
 	h.mu.Unlock()
 	q.counts.renewalsFailed.Add(1)
 	ev.Granted, ev.Need, ev.Lateness, ev.Err = r.granted, r.need, r.late, failure
@@ -359,7 +360,7 @@ func (q *quorum) conclude(r *round) (alive bool, err error) {
 func (q *quorum) lose(h *hold, err error) {
 	h.mu.Lock()
 	ended := h.end(err)
-	ev := q.describe(h, q.clock.now())
+	ev := q.describe(h)
 	h.mu.Unlock()
 	if !ended {
 		return
@@ -389,7 +390,7 @@ func (q *quorum) alive(h *hold) bool {
 // denied, or confirms the release; done is closed once K nodes are free or cannot be.
 func (q *quorum) giveBack(h *hold, done chan struct{}) *round {
 	h.mu.Lock()
-	r := q.newRound(opRelease, h, q.clock.now(), h.ttl, q.need)
+	r := q.newRound(opRelease, h, instant{mono: q.clock.mono()}, h.ttl, q.need)
 	r.done = done
 	to := make([]bool, len(h.nodes))
 	targets := 0
@@ -420,7 +421,7 @@ func (q *quorum) review(h *hold) {
 	if changed {
 		h.degraded = !full
 	}
-	ev := q.describe(h, now)
+	ev := q.describe(h)
 	h.mu.Unlock()
 	switch {
 	case !changed:
@@ -432,10 +433,11 @@ func (q *quorum) review(h *hold) {
 }
 
 // describe fills in an event about a hold. h.mu must be held.
-func (q *quorum) describe(h *hold, now instant) Event {
+func (q *quorum) describe(h *hold) Event {
 	if q.events == nil {
 		return Event{}
 	}
+	now := q.clock.now()
 	g := h.holding(now)
 	return Event{Resources: h.resources, Label: h.label, Hold: elapsed(h.began, now), Granted: g, Need: q.need,
 		Nodes: len(q.nodes), Margin: margin(g, q.need, len(q.nodes)), Validity: max(0, h.left(now))}
@@ -448,7 +450,7 @@ func (r *round) failure() *QuorumError {
 		e.verdict = ErrHeld
 	}
 	pending := error(reasonPending)
-	if elapsed(r.start, r.q.clock.now()) >= r.timeout {
+	if r.age() >= r.timeout {
 		pending = reasonTimeout(r.timeout)
 	}
 	asked := make([]bool, len(r.votes))

@@ -32,12 +32,12 @@ type dialed struct {
 // connect is the probe of a node that is down, and the first connection of one that is not.
 func (n *node) connect() bool {
 	n.reconnect = false
-	start := n.clock.now().mono
+	start := n.clock.mono()
 	err := n.open()
 	if err == nil {
 		return true
 	}
-	n.markDown(reasonOf(err), start+n.timeout-n.clock.now().mono)
+	n.markDown(reasonOf(err), start+n.timeout-n.clock.mono())
 	return false
 }
 
@@ -102,7 +102,7 @@ func (n *node) dialAndCheck(ctx context.Context) (c *conn, reading serverClock, 
 	// go-redis heeds a ctx's deadline, but not its cancellation.
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	defer stop()
-	return newConn(ctx, nc, n.opts, n.clock.now)
+	return newConn(ctx, nc, n.opts, n.clock.mono)
 }
 
 func (n *node) adopt(d dialed) {
@@ -129,7 +129,7 @@ func (n *node) disconnect() {
 // markDown takes the node out of every round until a probe reaches it, and answers for what is queued: requests never
 // left, releases go to the undo list.
 func (n *node) markDown(why error, probeIn time.Duration) {
-	n.probeAt = n.clock.now().mono + probeIn
+	n.probeAt = n.clock.mono() + probeIn
 	n.mu.Lock()
 	wasUp := n.down == nil
 	n.down = why
@@ -145,19 +145,19 @@ func (n *node) markDown(why error, probeIn time.Duration) {
 
 // tickDue says whether the clock has to be read or something to be undone.
 func (n *node) tickDue() bool {
-	now := n.clock.now().mono
+	now := n.clock.mono()
 	n.mu.Lock()
 	due, ok := n.undos.next()
 	n.mu.Unlock()
-	return ok && due <= now || now-n.server.asked.mono >= idleReading
+	return ok && due <= now || now-n.server.asked >= idleReading
 }
 
 // tick reads the server's clock and, behind it, releases what is due on the undo list. A release that ran after its
 // entry's second settles the entry for good.
 func (n *node) tick() {
-	asked := n.clock.now()
+	asked := n.clock.mono()
 	n.mu.Lock()
-	due := n.undos.take(asked.mono, maxUndos)
+	due := n.undos.take(asked, maxUndos)
 	n.mu.Unlock()
 	n.cmds = append(n.cmds[:0], n.conn.time)
 	for _, u := range due {
@@ -177,9 +177,9 @@ func (n *node) tick() {
 			n.undos.done(u)
 			n.undone.Add(1)
 		case e == nil:
-			n.undos.again(u, asked.mono+max(n.server.untilPast(u.latest, asked), time.Millisecond))
+			n.undos.again(u, asked+max(n.server.untilPast(u.latest, asked), time.Millisecond))
 		default: // refused or unanswered; never at once, for a server that chokes on it would be asked without end
-			n.undos.again(u, asked.mono+undoRetry)
+			n.undos.again(u, asked+undoRetry)
 		}
 	}
 	n.mu.Unlock()
@@ -209,16 +209,16 @@ func (n *node) settleRelease(r *request, v vote) {
 
 // undoLaterLocked puts a release on the undo list. n.mu must be held.
 func (n *node) undoLaterLocked(r *request) {
-	now := n.clock.now()
+	now := n.clock.mono()
 	latest := n.undos.uncertain[r.token]
 	first := n.undos.len() == 0
-	due := now.mono
+	due := now
 	if latest > 0 {
 		due += min(n.server.untilPast(latest, now), forever)
 	}
 	dropped := n.undos.add(&undo{
 		keys: r.keys, token: r.token, latest: latest, ttl: r.ttl,
-		due:    min(due, now.mono+undoRetry), // once at once: most often nothing of it is left
+		due:    min(due, now+undoRetry), // once at once: most often nothing of it is left
 		expiry: due + min(r.ttl, forever) + time.Second,
 	})
 	n.undoDropped.Add(uint64(dropped))
@@ -243,7 +243,7 @@ func (n *node) finish() {
 	if n.dialing != nil {
 		n.dialing.cancel()
 		n.mu.Lock()
-		left := n.giveUp - n.clock.now().mono
+		left := n.giveUp - n.clock.mono()
 		n.mu.Unlock()
 		timer := time.NewTimer(left)
 		defer timer.Stop()

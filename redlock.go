@@ -217,7 +217,7 @@ func (p *Pool) acquire(ctx context.Context, resources []string, wait bool, opts 
 		keys[i] = p.opts.prefix + r
 	}
 
-	began := p.quorum.clock.now()
+	began := p.quorum.clock.mono()
 	attempts := 0
 	try := func() (*hold, error) {
 		attempts++
@@ -240,22 +240,22 @@ func (p *Pool) acquire(ctx context.Context, resources []string, wait bool, opts 
 }
 
 // hand makes the handle and has the watchdog look after it.
-func (p *Pool) hand(ctx context.Context, h *hold, attempts int, began instant) *Lock {
+func (p *Pool) hand(ctx context.Context, h *hold, attempts int, began time.Duration) *Lock {
 	q := p.quorum
 	l := newLock(ctx, p, h)
 	p.dog.add(h)
 	q.counts.acquired.Add(1)
 	if q.events.wants(evAcquired) {
 		h.mu.Lock()
-		ev := q.describe(h, q.clock.now())
+		ev := q.describe(h)
 		h.mu.Unlock()
-		ev.Attempt, ev.Wait = attempts, elapsed(began, q.clock.now())
+		ev.Attempt, ev.Wait = attempts, q.clock.mono()-began
 		q.events.emit(evAcquired, ev)
 	}
 	return l
 }
 
-func (p *Pool) denied(err error, resources []string, label string, attempt int, began instant) {
+func (p *Pool) denied(err error, resources []string, label string, attempt int, began time.Duration) {
 	q := p.quorum
 	var failed *QuorumError
 	if !errors.As(err, &failed) {
@@ -267,7 +267,7 @@ func (p *Pool) denied(err error, resources []string, label string, attempt int, 
 		q.counts.noQuorum.Add(1)
 	}
 	q.events.emit(evDenied, Event{Resources: resources, Label: label, Attempt: attempt,
-		Wait: elapsed(began, q.clock.now()), Granted: failed.Granted, Need: failed.Need, Nodes: len(q.nodes), Err: err})
+		Wait: q.clock.mono()-began, Granted: failed.Granted, Need: failed.Need, Nodes: len(q.nodes), Err: err})
 }
 
 // checkResources returns a sorted copy without duplicates.
@@ -329,7 +329,7 @@ func (p *Pool) Close() error {
 	}
 	defer close(p.ended)
 	q := p.quorum
-	begin := q.clock.now().mono
+	begin := q.clock.mono()
 	close(q.closed)
 
 	// 1. Calls under way end at once; then give back what is held.
@@ -350,7 +350,7 @@ func (p *Pool) Close() error {
 		n.close(giveUp)
 	}
 	close(p.dog.stop)
-	abort := time.AfterFunc(max(0, giveUp-q.clock.now().mono), func() {
+	abort := time.AfterFunc(max(0, giveUp-q.clock.mono()), func() {
 		for _, n := range q.nodes {
 			n.abort()
 		}
@@ -385,7 +385,7 @@ func (p *Pool) giveUp(h *hold) *round {
 	q := p.quorum
 	h.mu.Lock()
 	ended := h.end(ErrUnlocked)
-	ev := q.describe(h, q.clock.now())
+	ev := q.describe(h)
 	h.mu.Unlock()
 	if !ended {
 		return nil

@@ -69,8 +69,8 @@ func (w *watchdog) remove(h *hold) {
 // put brings a hold to its place in the heap: the next renewal, the end of the round under way or the deadline,
 // whichever is first.
 func (w *watchdog) put(h *hold) {
+	now := w.roughly()
 	h.mu.Lock()
-	now := w.q.clock.now()
 	deadline := now.mono + min(h.left(now), forever)
 	h.mu.Unlock()
 
@@ -95,6 +95,15 @@ func (w *watchdog) put(h *hold) {
 	if t.next < w.sleeps {
 		w.nudge()
 	}
+}
+
+// roughly is now without a system call: the second clock as far ahead as at the last pass. It decides when to look, not
+// what is seen.
+func (w *watchdog) roughly() instant {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	mono := w.q.clock.mono()
+	return instant{mono: mono, boot: mono + w.skew}
 }
 
 func (w *watchdog) nudge() {
@@ -125,7 +134,7 @@ func (w *watchdog) run() {
 		w.pass()
 		wait := forever
 		w.mu.Lock()
-		now := w.q.clock.now().mono
+		now := w.q.clock.mono()
 		if len(w.holds) > 0 {
 			wait = min(w.tick, max(0, w.holds[0].watch.next-now))
 		}
@@ -160,7 +169,7 @@ func (w *watchdog) pass() {
 	}
 	for {
 		w.mu.Lock()
-		if len(w.holds) == 0 || w.holds[0].watch.next > w.q.clock.now().mono {
+		if len(w.holds) == 0 || w.holds[0].watch.next > w.q.clock.mono() {
 			w.mu.Unlock()
 			return
 		}
@@ -199,7 +208,7 @@ func (w *watchdog) attend(h *hold) {
 	w.mu.Unlock()
 	switch {
 	case r != nil:
-		if elapsed(r.start, now) >= r.timeout {
+		if r.age() >= r.timeout {
 			r.expire()
 		}
 
@@ -265,7 +274,7 @@ func (w *watchdog) settled(r *round) {
 	next := w.after(r.h, r.start.mono)
 	if err != nil {
 		soon := min(time.Second, r.h.ttl/10)
-		next = w.q.clock.now().mono + soon/2 + rand.N(soon/2+1)
+		next = w.q.clock.mono() + soon/2 + rand.N(soon/2+1)
 	}
 	w.mu.Lock()
 	w.flying--
