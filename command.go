@@ -54,6 +54,9 @@ func newCommand(o op, keys []string, args ...any) *redis.Cmd {
 	return redis.NewCmd(context.Background(), append(all, args...)...)
 }
 
+// maxMicros is the largest time that a server may claim; past it, sums with durations could overflow.
+const maxMicros = int64(9e15)
+
 // parse reads a script's reply; scripts/*.lua list them all. A script error is "unknown": a script that fails half way
 // has still written.
 func parse(r *request, val any, err error) vote {
@@ -83,8 +86,10 @@ func parse(r *request, val any, err error) vote {
 
 func parseNumber(o op, v int64) vote {
 	switch {
-	case o == opRelease && v >= 0, o != opRelease && v == 1:
+	case o == opRelease && v >= 0, o == opRenew && v == 1:
 		return vote{kind: voteGrant}
+	case o == opAcquire && v > 0 && v <= maxMicros:
+		return vote{kind: voteGrant, micros: v}
 	case o == opRenew && v == 0:
 		return vote{kind: voteDenied, key: -1, remaining: -1}
 	case o == opRenew && v == 2:

@@ -83,7 +83,17 @@ func (c *conn) check(ctx context.Context, now func() time.Duration) (_ serverClo
 			return serverClock{}, fmt.Errorf("SCRIPT LOAD of %s answered another digest", op(i))
 		}
 	}
-	return serverClock{micros: c.time.Val().UnixMicro(), asked: asked}, nil
+	micros, ok := c.micros()
+	if !ok {
+		return serverClock{}, reason("its clock shows an impossible time")
+	}
+	return serverClock{micros: micros, asked: asked}, nil
+}
+
+// micros is the server's time by the TIME of the last exchange, in microseconds since 1970.
+func (c *conn) micros() (int64, bool) {
+	micros := c.time.Val().UnixMicro()
+	return micros, c.time.Err() == nil && micros > 0 && micros <= maxMicros
 }
 
 // exchange sends commands in one pipeline and reads their replies. Its error is that of the connection, nil where every

@@ -16,15 +16,16 @@
 //
 // A file uses only those below it:
 //
-//	redlock   Pool: New, Open, Lock ... Do, Close; stats
-//	lock      the handle of one acquisition
-//	wait      how a waiting call waits
-//	watchdog  renews all held locks of a pool and ends them at their deadline
-//	options   options, defaults, validation; url
-//	quorum    one round: ask all, tally, decide, undo
-//	hold      one acquisition: what each node said, and until when that proves ownership
-//	node      one Redis server: queue, pipeline; reach (dial, probe, idle clock), command, undo, conn, wire, scripts
+//	redlock     Pool: New, Open, Lock ... Do; close
+//	lock        the handle of one acquisition
+//	wait        how a waiting call waits
+//	watchdog    renews all held locks of a pool and ends them at their deadline
+//	options     options, defaults, validation; url
+//	quorum      acquire, renew, give back; round: ask all, tally, decide
+//	hold        one acquisition: what each node said, and until when that proves ownership
+//	node        one Redis server: its queue; serve (pipelines), reach (dial, probe, idle clock), undo, command, conn,
+//	            wire, scripts
 //	clockdrift  validity, deadlines, clocks
-//	observe   events
-//	errors    sentinels and reasons
+//	observe     events, stats
+//	errors      sentinels and reasons
 package redlock

@@ -166,6 +166,8 @@ func usageError(format string, args ...any) error {
 	return fmt.Errorf("redlock: "+format, args...)
 }
 
+var errNilContext = usageError("the ctx is nil; pass context.Background() if nothing should end the call")
+
 // Names are cut in messages, so that a name of 64 KiB does not flood a log.
 const (
 	maxNameInMessage  = 80

@@ -39,8 +39,6 @@ type hold struct {
 	ended    func(error) // called once, after death, without mu
 	released bool        // K nodes are known to be free of the token
 	degraded bool        // the last word was that fewer than all nodes hold it
-
-	watch watched // guarded by the watchdog's mutex
 }
 
 type phase uint8

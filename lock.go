@@ -10,9 +10,11 @@ import (
 // Lock is the handle of one acquisition. Its methods are safe for concurrent use. Once it is lost or unlocked it stays
 // so: to lock again, call Lock again.
 type Lock struct {
-	pool *Pool // set by newLock, then read-only
-	h    *hold
-	ctx  context.Context // the values of the Lock call's ctx
+	q     *quorum // set by newLock, then read-only, like the three below
+	dog   *watchdog
+	h     *hold
+	ctx   context.Context // the values of the Lock call's ctx
+	watch watched         // the watchdog's
 
 	mu     sync.Mutex // guards the fields below
 	err    error      // nil while held
@@ -21,16 +23,17 @@ type Lock struct {
 	lost   chan struct{}           // nil until Lost is called
 }
 
-// newLock makes the handle of a hold.
-func newLock(ctx context.Context, p *Pool, h *hold) *Lock {
-	l := &Lock{pool: p, h: h, ctx: ctx}
+// newLock makes the handle of a hold and has the watchdog look after it.
+func newLock(ctx context.Context, q *quorum, dog *watchdog, h *hold) *Lock {
+	l := &Lock{q: q, dog: dog, h: h, ctx: ctx}
 	h.ended = l.end
+	dog.add(&l.watch, h)
 	return l
 }
 
 // end is told once why the hold is dead.
 func (l *Lock) end(err error) {
-	l.pool.dog.remove(l.h)
+	l.dog.remove(&l.watch)
 	l.mu.Lock()
 	l.err = err
 	cancel, lost := l.cancel, l.lost
@@ -80,7 +83,7 @@ func (l *Lock) Lost() <-chan struct{} {
 // deadline passed without a majority), ErrHeld (the nodes say it is not ours), ErrMaxHold, or none of them for the end
 // of a fixed lease.
 func (l *Lock) Err() error {
-	if l.pool.quorum.alive(l.h) {
+	if l.q.alive(l.h) {
 		return nil
 	}
 	l.h.mu.Lock()
@@ -91,7 +94,7 @@ func (l *Lock) Err() error {
 // Valid says whether the lock is held at this moment. It is computed from the clock, so it is right even if the process
 // was frozen until just now; but a process can be frozen right after it, too: only the store that is written to can
 // refuse a late writer.
-func (l *Lock) Valid() bool { return l.pool.quorum.alive(l.h) }
+func (l *Lock) Valid() bool { return l.q.alive(l.h) }
 
 // ValidUntil is when the lock ends unless it is renewed before; a time not after now once it is lost or unlocked. It
 // is computed at the call, so that a suspended machine does not stretch it.
@@ -99,7 +102,7 @@ func (l *Lock) ValidUntil() time.Time {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
 	at := time.Now()
-	left := l.h.left(l.pool.quorum.clock.now())
+	left := l.h.left(l.q.clock.now())
 	if l.h.phase != held {
 		left = min(left, 0)
 	}
@@ -114,7 +117,7 @@ func (l *Lock) Margin() int {
 	}
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
-	q := l.pool.quorum
+	q := l.q
 	return margin(l.h.holding(q.clock.now()), q.need, len(q.nodes))
 }
 
@@ -128,7 +131,7 @@ func (l *Lock) Extend(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	q := l.pool.quorum
+	q := l.q
 	r := q.renew(l.h, nil)
 	r.ask(nil)
 	why := r.await(ctx, q.closed)
@@ -147,7 +150,7 @@ func (l *Lock) Extend(ctx context.Context) error {
 // does not care whether ctx is dead: what it could not reach by then is released when it comes back. A second Unlock
 // is nil after a success and asks again after a failure. If the lock was lost before, its error matches ErrLost.
 func (l *Lock) Unlock(context.Context) error {
-	q, h := l.pool.quorum, l.h
+	q, h := l.q, l.h
 	q.alive(h)
 	h.mu.Lock()
 	first := h.end(ErrUnlocked)

@@ -329,6 +329,9 @@ func (p *peer) script(name string, keys, args []string) string {
 	case refill:
 		return ":2\r\n"
 	}
+	if name == "acquire" {
+		return fmt.Sprintf(":%d\r\n", p.now().UnixMicro())
+	}
 	return ":1\r\n"
 }
 
@@ -345,12 +348,6 @@ func (p *peer) cut() {
 	for c := range p.conns {
 		_ = c.Close()
 	}
-}
-
-// stop refuses connections, cuts those there are, and forgets everything.
-func (p *peer) stop() {
-	p.do(func() { p.refuse = true; clear(p.keys); clear(p.scripts) })
-	p.cut()
 }
 
 func (p *peer) restart() { p.do(func() { p.refuse = false }) }

@@ -166,9 +166,9 @@ func (n *node) tick() {
 	err, _ := n.exchange(asked)
 
 	second := int64(0)
-	if n.conn.time.Err() == nil {
-		second = n.conn.time.Val().Unix()
-		n.read(n.conn.time.Val().UnixMicro(), asked)
+	if micros, ok := n.conn.micros(); ok {
+		second = micros / 1_000_000
+		n.read(micros, asked)
 	}
 	n.mu.Lock()
 	for i, u := range due {

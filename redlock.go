@@ -190,8 +190,6 @@ func (p *Pool) Do(ctx context.Context, resource string, fn func(ctx context.Cont
 	return l.joinLoss(fn(inner))
 }
 
-var errNilContext = usageError("the ctx is nil; pass context.Background() if nothing should end the call")
-
 // acquire checks the arguments and runs one round, or rounds until it has the lock.
 func (p *Pool) acquire(ctx context.Context, resources []string, wait bool, opts []LockOption) (*Lock, error) {
 	if ctx == nil {
@@ -242,8 +240,7 @@ func (p *Pool) acquire(ctx context.Context, resources []string, wait bool, opts 
 // hand makes the handle and has the watchdog look after it.
 func (p *Pool) hand(ctx context.Context, h *hold, attempts int, began time.Duration) *Lock {
 	q := p.quorum
-	l := newLock(ctx, p, h)
-	p.dog.add(h)
+	l := newLock(ctx, q, p.dog, h)
 	q.counts.acquired.Add(1)
 	if q.events.wants(evAcquired) {
 		h.mu.Lock()
@@ -267,7 +264,7 @@ func (p *Pool) denied(err error, resources []string, label string, attempt int, 
 		q.counts.noQuorum.Add(1)
 	}
 	q.events.emit(evDenied, Event{Resources: resources, Label: label, Attempt: attempt,
-		Wait: q.clock.mono()-began, Granted: failed.Granted, Need: failed.Need, Nodes: len(q.nodes), Err: err})
+		Wait: q.clock.mono() - began, Granted: failed.Granted, Need: failed.Need, Nodes: len(q.nodes), Err: err})
 }
 
 // checkResources returns a sorted copy without duplicates.
@@ -305,93 +302,17 @@ func newToken(label string) string {
 	return string(b)
 }
 
-// enter begins a call that Close waits for; false once the pool is closed.
-func (p *Pool) enter() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.closed {
-		p.calls.Add(1)
+// Stats never blocks on a node.
+func (p *Pool) Stats() Stats {
+	c := &p.quorum.counts
+	s := Stats{
+		Acquired: c.acquired.Load(), Denied: c.denied.Load(), NoQuorum: c.noQuorum.Load(),
+		Renewed: c.renewed.Load(), RenewalsFailed: c.renewalsFailed.Load(), Refilled: c.refilled.Load(),
+		Lost: c.lost.Load(), Released: c.released.Load(), EventsDropped: p.quorum.events.droppedCount(),
+		Held: p.dog.count(), Waiting: int(c.waiting.Load()), MaxLateness: time.Duration(c.maxLateness.Load()),
 	}
-	return !p.closed
-}
-
-// Close releases every lock of the pool (their cause is ErrUnlocked), ends waiting calls with ErrClosed, waits for the
-// pool's goroutines and closes what Open opened. It takes at most two node timeouts; what could not be undone by then
-// is logged and returned as an error, and runs out with its TTL. A second Close waits for the first and returns nil.
-func (p *Pool) Close() error {
-	p.mu.Lock()
-	first := !p.closed
-	p.closed = true
-	p.mu.Unlock()
-	if !first {
-		<-p.ended
-		return nil
+	for _, n := range p.quorum.nodes {
+		s.Nodes = append(s.Nodes, n.stats())
 	}
-	defer close(p.ended)
-	q := p.quorum
-	begin := q.clock.mono()
-	close(q.closed)
-
-	// 1. Calls under way end at once; then give back what is held.
-	p.calls.Wait()
-	var releases []*round
-	for _, h := range p.dog.all() {
-		if r := p.giveUp(h); r != nil {
-			releases = append(releases, r)
-		}
-	}
-	for _, r := range releases {
-		_ = r.await(context.Background(), nil)
-	}
-
-	// 2. Let the nodes finish their queues and undo lists, and end them.
-	giveUp := begin + 2*p.opts.nodeTimeout
-	for _, n := range q.nodes {
-		n.close(giveUp)
-	}
-	close(p.dog.stop)
-	abort := time.AfterFunc(max(0, giveUp-q.clock.mono()), func() {
-		for _, n := range q.nodes {
-			n.abort()
-		}
-	})
-	defer abort.Stop()
-	for _, n := range q.nodes {
-		<-n.ended
-	}
-
-	// 3. Say what is left.
-	left := 0
-	for _, n := range q.nodes {
-		left += n.undoPending()
-	}
-	var err error
-	if left > 0 {
-		err = usageError("closed with %d releases unconfirmed; those keys run out with their TTL", left)
-		q.events.emit(evUndoPending, Event{Pending: left, Err: err})
-	}
-	if q.events != nil {
-		close(q.events.stop)
-	}
-	_ = p.run.Wait()
-	for _, c := range p.owned {
-		err = errors.Join(err, c.Close())
-	}
-	return err
-}
-
-// giveUp unlocks a held lock for Close, without waiting.
-func (p *Pool) giveUp(h *hold) *round {
-	q := p.quorum
-	h.mu.Lock()
-	ended := h.end(ErrUnlocked)
-	ev := q.describe(h)
-	h.mu.Unlock()
-	if !ended {
-		return nil
-	}
-	h.ended(ErrUnlocked)
-	q.counts.released.Add(1)
-	q.events.emit(evReleased, ev)
-	return q.giveBack(h, make(chan struct{}))
+	return s
 }

@@ -353,6 +353,7 @@ func TestALostReplyToTheReleaseIsAskedAgain(t *testing.T) { // FAULTS 15
 		}
 		require.NoError(t, l.Unlock(bg))
 		require.NoError(t, l.Unlock(bg))
+		synctest.Wait()
 		require.Zero(t, leftovers(ps))
 	})
 }

@@ -3,6 +3,7 @@ package redlock
 import (
 	"container/heap"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,16 +22,17 @@ type watchdog struct {
 	wake chan struct{} // with room for one
 	stop chan struct{}
 
-	mu     sync.Mutex // guards the fields below and every hold's watch
-	holds  holdHeap
+	mu     sync.Mutex // guards the fields below and every watched but its hold
+	heap   watchHeap
 	tick   time.Duration // a tenth of the smallest TTL held
 	sleeps time.Duration // until when run sleeps, monotonic since the epoch
 	flying int           // renewal rounds under way
 	skew   time.Duration // boot less monotonic time when all holds were last checked
 }
 
-// watched is the watchdog's view of a hold. The watchdog's mutex guards it.
+// watched is a hold as the watchdog sees it; it lives in the lock's handle.
 type watched struct {
+	h       *hold         // set by add, then read-only
 	index   int           // in the heap; -1 while it is not there
 	next    time.Duration // when to attend to it, monotonic since the epoch
 	renewAt time.Duration // when its renewal is due
@@ -45,38 +47,37 @@ func newWatchdog(q *quorum) *watchdog {
 
 // add begins to watch a hold that was just acquired. A node timeout after its start, when every node has had its say,
 // the free ones are topped up.
-func (w *watchdog) add(h *hold) {
-	h.watch = watched{index: -1, renewAt: h.began.mono + h.nodeTimeout, first: true}
+func (w *watchdog) add(t *watched, h *hold) {
+	*t = watched{h: h, index: -1, renewAt: h.began.mono + h.nodeTimeout, first: true}
 	w.mu.Lock()
-	if len(w.holds) == 0 {
+	if len(w.heap) == 0 {
 		w.tick = longestTick
 	}
 	w.tick = max(time.Millisecond, min(w.tick, h.ttl/10))
 	w.mu.Unlock()
-	w.put(h)
+	w.put(t)
 }
 
 // remove ends the watch. A renewal under way is dropped where it was not sent yet.
-func (w *watchdog) remove(h *hold) {
+func (w *watchdog) remove(t *watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	h.watch.gone = true
-	if h.watch.index >= 0 {
-		heap.Remove(&w.holds, h.watch.index)
+	t.gone = true
+	if t.index >= 0 {
+		heap.Remove(&w.heap, t.index)
 	}
 }
 
 // put brings a hold to its place in the heap: the next renewal, the end of the round under way or the deadline,
 // whichever is first.
-func (w *watchdog) put(h *hold) {
+func (w *watchdog) put(t *watched) {
 	now := w.roughly()
-	h.mu.Lock()
-	deadline := now.mono + min(h.left(now), forever)
-	h.mu.Unlock()
+	t.h.mu.Lock()
+	deadline := now.mono + min(t.h.left(now), forever)
+	t.h.mu.Unlock()
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := &h.watch
 	if t.gone {
 		return
 	}
@@ -88,9 +89,9 @@ func (w *watchdog) put(h *hold) {
 	}
 	t.next = min(t.next, deadline)
 	if t.index >= 0 {
-		heap.Fix(&w.holds, t.index)
+		heap.Fix(&w.heap, t.index)
 	} else {
-		heap.Push(&w.holds, h)
+		heap.Push(&w.heap, t)
 	}
 	if t.next < w.sleeps {
 		w.nudge()
@@ -114,16 +115,16 @@ func (w *watchdog) nudge() {
 }
 
 // all lists what is held.
-func (w *watchdog) all() []*hold {
+func (w *watchdog) all() []*watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]*hold(nil), w.holds...)
+	return slices.Clone(w.heap)
 }
 
 func (w *watchdog) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.holds)
+	return len(w.heap)
 }
 
 // run is the watchdog's goroutine. It ends when stop is closed.
@@ -135,8 +136,8 @@ func (w *watchdog) run() {
 		wait := forever
 		w.mu.Lock()
 		now := w.q.clock.mono()
-		if len(w.holds) > 0 {
-			wait = min(w.tick, max(0, w.holds[0].watch.next-now))
+		if len(w.heap) > 0 {
+			wait = min(w.tick, max(0, w.heap[0].next-now))
 		}
 		w.sleeps = now + wait
 		w.mu.Unlock()
@@ -161,40 +162,42 @@ func (w *watchdog) pass() {
 	}
 	w.mu.Unlock()
 	if jumped {
-		for _, h := range w.all() {
-			if w.q.alive(h) {
-				w.hurry(h)
+		for _, t := range w.all() {
+			if w.q.alive(t.h) {
+				w.hurry(t)
 			}
 		}
 	}
 	for {
 		w.mu.Lock()
-		if len(w.holds) == 0 || w.holds[0].watch.next > w.q.clock.mono() {
+		if len(w.heap) == 0 || w.heap[0].next > w.q.clock.mono() {
 			w.mu.Unlock()
 			return
 		}
-		h := heap.Pop(&w.holds).(*hold)
+		t := heap.Pop(&w.heap).(*watched)
 		w.mu.Unlock()
-		w.attend(h)
+		w.attend(t)
 	}
 }
 
 // hurry renews at once a hold that a jump of the clock has left with less than it had when its renewal was planned.
-func (w *watchdog) hurry(h *hold) {
+func (w *watchdog) hurry(t *watched) {
+	h := t.h
 	h.mu.Lock()
 	now := w.q.clock.now()
 	left := h.left(now)
 	h.mu.Unlock()
 	w.mu.Lock()
 	if !h.lease && left < h.validity/2 {
-		h.watch.renewAt = min(h.watch.renewAt, now.mono)
+		t.renewAt = min(t.renewAt, now.mono)
 	}
 	w.mu.Unlock()
-	w.put(h)
+	w.put(t)
 }
 
 // attend does what is due for a hold that was taken out of the heap.
-func (w *watchdog) attend(h *hold) {
+func (w *watchdog) attend(t *watched) {
+	h := t.h
 	// 1. The deadline ends it, whether or not any node answers.
 	if !w.q.alive(h) {
 		return
@@ -203,7 +206,7 @@ func (w *watchdog) attend(h *hold) {
 	// 2. A round that ran out of time is decided now.
 	now := w.q.clock.now()
 	w.mu.Lock()
-	r, due, first := h.watch.round, h.watch.renewAt, h.watch.first
+	r, due, first := t.round, t.renewAt, t.first
 	busy := w.flying >= maxRenewals
 	w.mu.Unlock()
 	switch {
@@ -213,23 +216,24 @@ func (w *watchdog) attend(h *hold) {
 		}
 
 	// 3. A renewal is due.
-	case due <= now.mono && first && w.satisfied(h, now):
+	case due <= now.mono && first && w.satisfied(t, now):
 	case due <= now.mono && h.lease:
 		w.q.topUp(h)
-		w.plan(h, forever)
+		w.plan(t, forever)
 	case due <= now.mono && !busy:
-		w.renew(h, now.mono-due)
+		w.renew(t, now.mono-due)
 	}
-	w.put(h)
+	w.put(t)
 }
 
 // satisfied says whether a fresh hold is on all nodes, and then plans its first true renewal.
-func (w *watchdog) satisfied(h *hold, now instant) bool {
+func (w *watchdog) satisfied(t *watched, now instant) bool {
+	h := t.h
 	h.mu.Lock()
 	full := h.holding(now) == len(h.nodes)
 	h.mu.Unlock()
 	if full {
-		w.plan(h, w.after(h, h.began.mono))
+		w.plan(t, w.after(h, h.began.mono))
 	}
 	return full
 }
@@ -244,15 +248,15 @@ func (w *watchdog) after(h *hold, confirmed time.Duration) time.Duration {
 	return confirmed + third - rand.N(third/8+1)
 }
 
-func (w *watchdog) plan(h *hold, at time.Duration) {
+func (w *watchdog) plan(t *watched, at time.Duration) {
 	w.mu.Lock()
-	h.watch.renewAt, h.watch.first = at, false
+	t.renewAt, t.first = at, false
 	w.mu.Unlock()
 }
 
 // renew starts a round; settled ends it, in whichever goroutine brings the deciding vote.
-func (w *watchdog) renew(h *hold, late time.Duration) {
-	r := w.q.renew(h, w.settled)
+func (w *watchdog) renew(t *watched, late time.Duration) {
+	r := w.q.renew(t.h, func(r *round) { w.settled(t, r) })
 	r.late = late
 	for {
 		seen := w.q.counts.maxLateness.Load()
@@ -261,7 +265,7 @@ func (w *watchdog) renew(h *hold, late time.Duration) {
 		}
 	}
 	w.mu.Lock()
-	h.watch.round, h.watch.first = r, false
+	t.round, t.first = r, false
 	w.flying++
 	w.mu.Unlock()
 	r.ask(nil)
@@ -269,7 +273,7 @@ func (w *watchdog) renew(h *hold, late time.Duration) {
 
 // settled plans the next renewal: a third of the TTL after the start of one that succeeded, soon after one that did
 // not.
-func (w *watchdog) settled(r *round) {
+func (w *watchdog) settled(t *watched, r *round) {
 	alive, err := w.q.conclude(r)
 	next := w.after(r.h, r.start.mono)
 	if err != nil {
@@ -278,30 +282,30 @@ func (w *watchdog) settled(r *round) {
 	}
 	w.mu.Lock()
 	w.flying--
-	r.h.watch.round, r.h.watch.renewAt = nil, next
+	t.round, t.renewAt = nil, next
 	w.mu.Unlock()
 	if alive {
-		w.put(r.h)
+		w.put(t)
 	}
 }
 
-type holdHeap []*hold
+type watchHeap []*watched
 
-func (h holdHeap) Len() int           { return len(h) }
-func (h holdHeap) Less(i, j int) bool { return h[i].watch.next < h[j].watch.next }
-func (h holdHeap) Swap(i, j int) {
+func (h watchHeap) Len() int           { return len(h) }
+func (h watchHeap) Less(i, j int) bool { return h[i].next < h[j].next }
+func (h watchHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].watch.index, h[j].watch.index = i, j
+	h[i].index, h[j].index = i, j
 }
-func (h *holdHeap) Push(x any) {
-	x.(*hold).watch.index = len(*h)
-	*h = append(*h, x.(*hold))
+func (h *watchHeap) Push(x any) {
+	x.(*watched).index = len(*h)
+	*h = append(*h, x.(*watched))
 }
-func (h *holdHeap) Pop() any {
+func (h *watchHeap) Pop() any {
 	old := *h
 	x := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
-	x.watch.index = -1
+	x.index = -1
 	return x
 }

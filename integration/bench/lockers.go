@@ -98,7 +98,9 @@ func newPlain(b testing.TB, urls []string) locker {
 	return locker{"plain go-redis", func(ctx context.Context, resource string) (func() error, error) {
 		var raw [16]byte
 		_, _ = rand.Read(raw[:])
-		token, key := hex.EncodeToString(raw[:]), "plain:"+resource
+		// A key of its own for every lock: here nothing keeps a late SET from following its own DEL.
+		token := hex.EncodeToString(raw[:])
+		key := "plain:" + resource + ":" + token
 		if err := ask(func(c *redis.Client) bool { return c.SetNX(ctx, key, token, ttl).Val() }); err != nil {
 			return nil, err
 		}

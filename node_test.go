@@ -1,0 +1,272 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// voter is an asker that remembers its votes in their order.
+type voter struct {
+	mu    sync.Mutex
+	votes []vote
+	of    []string // the tokens voted on
+	want  bool
+}
+
+func (v *voter) sending(*request) bool { return v.want }
+
+func (v *voter) answered(r *request, got vote) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.votes = append(v.votes, got)
+	v.of = append(v.of, r.token)
+}
+
+// startNode is one node of a pool that asks nothing by itself.
+func startNode(t *testing.T, p *peer) *node {
+	return newPool(t, []*peer{p}).quorum.nodes[0]
+}
+
+func (n *node) ask(v *voter, o op, key, token string) {
+	n.submit(&request{asker: v, call: &call{op: o, keys: []string{key}, token: token, ttl: 30 * time.Second,
+		start: n.clock.now(), timeout: n.timeout}})
+}
+
+func TestWhatWaitsGoesIntoOnePipeline(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(t, 0)
+		p.delay = 10 * time.Millisecond
+		n := startNode(t, p)
+		v := &voter{want: true}
+		n.ask(v, opAcquire, "a0", "t0")
+		time.Sleep(25 * time.Millisecond) // the handshake is over, the first is on its way
+		before := n.pipelines.Load()
+		for i := range 1000 {
+			n.ask(v, opAcquire, fmt.Sprint("k", i), "t")
+		}
+		time.Sleep(time.Second / 2)
+		require.Len(t, v.votes, 1001)
+		require.LessOrEqual(t, n.pipelines.Load()-before, uint64(5), "256 at a time")
+	})
+}
+
+func TestAFullQueueAnswersAtOnceAndKeepsReleases(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(t, 0)
+		p.hole = true
+		n := startNode(t, p)
+		v := &voter{want: true}
+		for range maxQueue + 10 {
+			n.ask(v, opAcquire, "k", "t")
+		}
+		synctest.Wait()
+		require.Len(t, v.votes, 10)
+		require.Equal(t, reasonFull, v.votes[0].reason)
+		n.ask(v, opRelease, "k", "t")
+		require.Equal(t, 1, n.undoPending())
+		p.setHole(false)
+		p.cut()
+	})
+}
+
+func TestWhatNobodyWantsIsDroppedUnsent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(t, 0)
+		n := startNode(t, p)
+		v := &voter{}
+		for range 600 {
+			n.ask(v, opAcquire, "k", "t")
+		}
+		synctest.Wait()
+		require.Len(t, v.votes, 600)
+		require.Equal(t, voteNever, v.votes[0].kind)
+		require.Zero(t, p.count("acquire"))
+	})
+}
+
+func TestADownNodeGetsProbesAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(t, 0)
+		p.hole = true
+		n := startNode(t, p)
+		v := &voter{want: true}
+		n.ask(v, opAcquire, "k", "t")
+		time.Sleep(300 * time.Millisecond)
+		require.Len(t, v.votes, 1)
+		for range 1000 {
+			n.ask(v, opAcquire, "k", "t")
+			n.ask(v, opRenew, "k", "t")
+		}
+		require.Len(t, v.votes, 2001, "at once")
+		require.ErrorContains(t, v.votes[2000].reason, "no answer within 250ms")
+		n.ask(v, opRelease, "k", "t")
+		require.Equal(t, 1, n.undoPending())
+		time.Sleep(10 * time.Second)
+		p.setHole(false)
+		time.Sleep(time.Second)
+		require.Zero(t, n.undoPending())
+		require.Equal(t, 1, p.count("release"))
+		n.ask(v, opAcquire, "k", "t")
+		synctest.Wait()
+		require.Equal(t, voteGrant, v.votes[len(v.votes)-1].kind)
+	})
+}
+
+func TestACutConnectionRefusesNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(t, 0)
+		n := startNode(t, p)
+		v := &voter{want: true}
+		n.ask(v, opAcquire, "k", "t0")
+		synctest.Wait()
+		for i := range 20 {
+			if i%2 == 0 {
+				p.cut()
+			} else {
+				p.do(func() { p.drop = "acquire" })
+			}
+			n.ask(v, opAcquire, fmt.Sprint("k", i), "t")
+			synctest.Wait()
+			time.Sleep(30 * time.Millisecond)
+		}
+		require.Len(t, v.votes, 21)
+		for _, got := range v.votes {
+			require.Equal(t, voteGrant, got.kind, got.reason)
+		}
+		require.Empty(t, n.stats().Down)
+	})
+}
+
+func TestAServerThatForgotTheScriptsGetsThemBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(t, 0)
+		n := startNode(t, p)
+		v := &voter{want: true}
+		n.ask(v, opAcquire, "k", "t")
+		synctest.Wait()
+		p.do(func() { clear(p.scripts) })
+		n.ask(v, opRelease, "k", "t")
+		n.ask(v, opAcquire, "k", "t2")
+		synctest.Wait()
+		require.Equal(t, []string{"t", "t", "t2"}, v.of)
+		for _, got := range v.votes {
+			require.Equal(t, voteGrant, got.kind, got.reason)
+		}
+		require.Zero(t, n.reconnects.Load())
+	})
+}
+
+func TestAnUndoOfADoubtfulRequestOutlivesItsSecond(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(t, 0)
+		n := startNode(t, p)
+		v := &voter{want: true}
+		n.ask(v, opAcquire, "k", "t0")
+		synctest.Wait()
+		// The request is cut off unread; its copy is granted, released, and only then does the first one land.
+		p.do(func() { p.drop = "acquire" })
+		n.ask(v, opAcquire, "a", "t")
+		time.Sleep(50 * time.Millisecond)
+		n.ask(v, opRelease, "a", "t")
+		synctest.Wait()
+		require.Equal(t, 1, n.undoPending(), "the first copy may still come")
+		time.Sleep(time.Second)
+		p.do(func() { p.set("a", "t", "30000") })
+		time.Sleep(2200 * time.Millisecond) // node timeout + 3 s since it was sent
+		require.Zero(t, n.undoPending())
+		require.Empty(t, p.owner("a"))
+	})
+}
+
+func TestTheUndoListIsBounded(t *testing.T) {
+	var l undoList
+	dropped := 0
+	for i := range maxUndo + 100 {
+		dropped += l.add(&undo{token: fmt.Sprint(i), due: time.Duration(i)})
+		l.doubt(fmt.Sprint(i), int64(i))
+	}
+	require.Equal(t, 100, dropped)
+	require.Equal(t, maxUndo, l.len())
+	require.Len(t, l.uncertain, maxUndo)
+	require.Len(t, l.order, maxUndo)
+	l.settle(maxUndo + 50)
+	require.Len(t, l.uncertain, 50)
+}
+
+func TestUndoEntriesOfOneTokenMerge(t *testing.T) {
+	var l undoList
+	l.doubt("t", 7)
+	require.Zero(t, l.add(&undo{token: "t", expiry: 10}))
+	require.Zero(t, l.add(&undo{token: "t", latest: 9, expiry: 5}))
+	require.Equal(t, 1, l.len())
+	u := l.take(0, 64)
+	require.Len(t, u, 1)
+	require.EqualValues(t, 9, u[0].latest)
+	require.EqualValues(t, 10, u[0].expiry)
+	l.again(u[0], 3)
+	require.Empty(t, l.take(2, 64), "not due yet")
+	require.Empty(t, l.take(11, 64), "gone by itself")
+	require.Zero(t, l.len())
+}
+
+func TestReplyShape(t *testing.T) {
+	for reply, want := range map[string]bool{
+		"+OK\r\n:1\r\n-ERR x\r\n$3\r\nabc\r\n*2\r\n$1\r\na\r\n*-1\r\n$-1\r\n": true,
+		"%2\r\n+a\r\n:1\r\n+b\r\n*1\r\n~0\r\n#t\r\n,1.5\r\n_\r\n(12\r\n":      true,
+		"|1\r\n+k\r\n+v\r\n:1\r\n=5\r\ntxt:a\r\n":                             true,
+		"$1048577\r\n": false,
+		"$12a\r\n":     false,
+		"*4097\r\n":    false,
+		"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n": false,
+	} {
+		var s replyShape
+		require.Equal(t, want, s.accept([]byte(reply)), "%q", reply)
+		if want {
+			require.Zero(t, s.depth, "%q", reply)
+			require.Zero(t, s.kind, "%q", reply)
+		}
+	}
+}
+
+// However a stream is cut into pieces, the verdict on it is the same.
+func FuzzReplyShapeInPieces(f *testing.F) {
+	f.Add([]byte("*2\r\n$3\r\nabc\r\n:1\r\n"), 3)
+	f.Add([]byte("%1\r\n+a\r\n|1\r\n+x\r\n:1\r\n$0\r\n\r\n"), 1)
+	f.Fuzz(func(t *testing.T, stream []byte, size int) {
+		var whole, pieces replyShape
+		want := whole.accept(stream)
+		got := true
+		for rest := stream; len(rest) > 0 && got; {
+			k := min(len(rest), max(1, size))
+			got = pieces.accept(rest[:k])
+			rest = rest[k:]
+		}
+		require.Equal(t, want, got)
+		require.LessOrEqual(t, whole.depth, maxReplyDepth)
+	})
+}
+
+// No reply of any kind makes parse panic or grant what was not granted.
+func FuzzParse(f *testing.F) {
+	f.Add(uint8(0), int64(1), int64(1), true)
+	f.Add(uint8(1), int64(-1), int64(-9223372036854775808), false)
+	f.Fuzz(func(t *testing.T, o uint8, a, b int64, list bool) {
+		r := &request{call: &call{op: op(o) % opCount, keys: []string{"k"}}}
+		var val any = a
+		if list {
+			val = []any{a, b}
+		}
+		v := parse(r, val, nil)
+		if v.kind == voteGrant {
+			require.False(t, list)
+			require.GreaterOrEqual(t, a, int64(0))
+		}
+		require.Equal(t, voteNone, parse(r, val, errors.New("x")).kind)
+	})
+}

@@ -1,0 +1,255 @@
+package redlock
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// round is one question asked of all nodes at once.
+type round struct {
+	call
+	q        *quorum
+	h        *hold
+	requests []request
+	need     int
+
+	// Guarded by h.mu.
+	votes   []ballot
+	granted int
+	denied  int
+	none    int // no answer
+	open    int // requests that have not reported yet
+	verdict verdict
+	late    time.Duration // renew: how much later than planned it began
+
+	done    chan struct{} // closed at the verdict; nil where nobody waits
+	settled func(*round)  // called after the verdict, without h.mu; nil where somebody waits
+}
+
+// ballot is what one node said in one round.
+type ballot struct {
+	vote
+	cast bool
+}
+
+type verdict uint8
+
+const (
+	undecided verdict = iota
+	won               // enough grants, in time
+	refused           // the denials alone put the quorum out of reach
+	unknown           // too few answers, or too late
+)
+
+// newRound is a round that begins now, or at start where a hold began with it.
+func (q *quorum) newRound(o op, h *hold, start instant, ttl time.Duration, need int) *round {
+	return &round{
+		call: call{op: o, keys: h.keys, token: h.token, ttl: ttl, start: start, timeout: h.nodeTimeout},
+		q:    q, h: h, need: need,
+		votes: make([]ballot, len(q.nodes)),
+	}
+}
+
+// ask sends the round to the nodes for which to is true. Those left out must have been counted before.
+func (r *round) ask(to func(node int) bool) {
+	r.requests = make([]request, 0, len(r.q.nodes))
+	for i := range r.q.nodes {
+		if to == nil || to(i) {
+			r.requests = append(r.requests, request{call: &r.call, asker: r, node: i})
+		}
+	}
+	r.open = len(r.requests)
+	for i := range r.requests {
+		r.q.nodes[r.requests[i].node].submit(&r.requests[i])
+	}
+}
+
+// sending drops what nobody wants any more. A request that leaves may create the key, so a node that gets one is
+// released later; both are decided under one lock, so that no request slips out behind the release.
+func (r *round) sending(req *request) bool {
+	if !r.op.mayCreate() {
+		return true
+	}
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
+	if r.h.phase == dead {
+		return false
+	}
+	r.h.nodes[req.node].asked = true
+	return true
+}
+
+// answered counts a vote. One that comes after the node timeout cannot decide the round, but a late grant still counts
+// for the margin and, by its round's start, for the deadline.
+func (r *round) answered(req *request, v vote) {
+	h := r.h
+	h.mu.Lock()
+	if r.op.mayCreate() {
+		h.apply(req.node, v, r.start, req.resent)
+		if r.op == opRenew && h.phase == held {
+			h.advance(r.q.majority, r.q.clock.now())
+		}
+	}
+	decided := r.count(req.node, v)
+	complete := r.op.mayCreate() && r.open == 0
+	h.mu.Unlock()
+	if v.kind == voteRefill {
+		r.q.counts.refilled.Add(1)
+	}
+	if decided {
+		r.announce()
+	}
+	if complete {
+		r.q.review(h)
+	}
+}
+
+// count takes a vote into the tally and reports whether it decided the round. h.mu must be held.
+func (r *round) count(node int, v vote) bool {
+	r.open--
+	if r.verdict != undecided {
+		return false
+	}
+	r.votes[node] = ballot{v, true}
+	if r.age() > r.timeout {
+		r.votes[node] = ballot{noAnswer(reasonTimeout(r.timeout)), true}
+		return r.decide(r.outcome())
+	}
+	switch v.kind {
+	case voteGrant:
+		r.granted++
+	case voteDenied, voteRefill:
+		r.denied++
+	default:
+		r.none++
+	}
+	n := len(r.q.nodes)
+	switch {
+	case r.granted >= r.need:
+		return r.decide(won)
+	case n-r.denied-r.none < r.need:
+		return r.decide(r.outcome())
+	}
+	return false
+}
+
+// outcome is the verdict of a round that was not won. Not ours is only what the denials alone prove.
+func (r *round) outcome() verdict {
+	if len(r.q.nodes)-r.denied < r.need {
+		return refused
+	}
+	return unknown
+}
+
+// age is the time since the round began.
+func (r *round) age() time.Duration { return r.q.clock.mono() - r.start.mono }
+
+func (r *round) decide(v verdict) bool {
+	if r.verdict != undecided {
+		return false
+	}
+	r.verdict = v
+	return true
+}
+
+func (r *round) announce() {
+	if r.done != nil {
+		close(r.done)
+	}
+	if r.settled != nil {
+		r.settled(r)
+	}
+}
+
+// expire ends a round whose time is up.
+func (r *round) expire() {
+	r.h.mu.Lock()
+	decided := r.decide(r.outcome())
+	r.h.mu.Unlock()
+	if decided {
+		r.announce()
+	}
+}
+
+// await returns once the round is decided, its node timeout has passed, ctx has ended or the pool is closing. Its error
+// is ctx's or ErrClosed, nil otherwise. It never waits for I/O.
+func (r *round) await(ctx context.Context, closed <-chan struct{}) error {
+	timer, _ := r.q.timers.Get().(*time.Timer)
+	if timer == nil {
+		timer = time.NewTimer(forever)
+	}
+	timer.Reset(r.timeout - r.age())
+	defer r.q.timers.Put(timer)
+	defer timer.Stop()
+	select {
+	case <-r.done:
+		return nil
+	case <-timer.C:
+		r.expire()
+		return nil
+	case <-ctx.Done():
+		r.expire()
+		return ctx.Err()
+	case <-closed:
+		r.expire()
+		return ErrClosed
+	}
+}
+
+// failure tells why the round was not won, node by node. h.mu must be held.
+func (r *round) failure() *QuorumError {
+	e := &QuorumError{Op: r.op.String(), Resources: r.h.resources, Need: r.need, Granted: r.granted, verdict: ErrNoQuorum}
+	if r.verdict == refused {
+		e.verdict = ErrHeld
+	}
+	pending := error(reasonPending)
+	if r.age() >= r.timeout {
+		pending = reasonTimeout(r.timeout)
+	}
+	asked := make([]bool, len(r.votes))
+	for i := range r.requests {
+		asked[r.requests[i].node] = true
+	}
+	for i, b := range r.votes {
+		why := b.reason
+		switch {
+		case b.kind == voteGrant && b.cast, !asked[i]:
+			continue
+		case !b.cast:
+			why = pending
+		case b.kind == voteDenied:
+			why = r.deniedBecause(b.vote)
+		case why == nil:
+			why = reasonMiscount
+		}
+		e.Nodes = append(e.Nodes, &NodeError{Node: r.q.nodes[i].name, Err: why})
+	}
+	if r.verdict == refused && r.op == opAcquire {
+		e.expiry = r.nextExpiry()
+	}
+	return e
+}
+
+// nextExpiry is when enough of the keys in the way will have run out for the quorum to be within reach; 0 if unknown.
+func (r *round) nextExpiry() time.Duration {
+	var left []time.Duration
+	for _, b := range r.votes {
+		if b.cast && b.kind == voteDenied && b.remaining >= 0 {
+			left = append(left, b.remaining)
+		}
+	}
+	slices.Sort(left)
+	missing := r.need - (len(r.votes) - r.denied)
+	if missing < 1 || missing > len(left) {
+		return 0
+	}
+	return left[missing-1]
+}
+
+func (r *round) deniedBecause(v vote) error {
+	if v.key < 0 {
+		return reason("is not ours there any more")
+	}
+	return reasonDenied(r.h.resources[v.key], v.remaining)
+}

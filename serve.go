@@ -1,0 +1,180 @@
+package redlock
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// How a node's requests are sent, and what becomes of those that have no answer.
+
+// serve sends a batch in one pipeline and reports every vote.
+func (n *node) serve(batch []*request) {
+	// 1. Send.
+	asked := n.clock.mono()
+	n.cmds = n.cmds[:0]
+	var used [opCount]int
+	for _, r := range batch {
+		if r.op.mayCreate() && r.latest == 0 {
+			r.latest = n.server.latestSecond(r.start.mono, r.timeout)
+		}
+		n.cmds = append(n.cmds, n.command(r, &used))
+	}
+	err, wrote := n.exchange(asked)
+
+	// 2. Report what was answered; keep what was not, in its order.
+	unanswered := batch[:0]
+	noScript := false
+	var micros int64
+	for i, r := range batch {
+		cmd := n.cmds[i].(*redis.Cmd)
+		e := cmd.Err()
+		if e != nil && !isServerError(e) || isNoScript(e) && !r.resent {
+			noScript = noScript || isNoScript(e)
+			unanswered = append(unanswered, r)
+			continue
+		}
+		v := parse(r, cmd.Val(), e)
+		micros = max(micros, v.micros)
+		if r.op == opRelease {
+			n.settleRelease(r, v)
+		}
+		r.asker.answered(r, v)
+	}
+	// A grant carries the server's time. It is noted only now: it must not vouch for releases that ran before it.
+	if micros > 0 {
+		n.read(micros, asked)
+	}
+	for op, k := range used {
+		for _, s := range n.slots[op][:k] {
+			s.key, s.token = "", ""
+		}
+	}
+	n.served.Add(uint64(len(batch) - len(unanswered)))
+
+	// 3. What has no answer: the connection was cut, is silent, or the server forgot our scripts.
+	switch {
+	case err == nil && !noScript:
+	case err == nil:
+		n.reload(unanswered)
+	case isTimeout(err):
+		n.timeouts.Add(1)
+		n.disconnect()
+		n.fail(unanswered, wrote, reasonTimeout(n.timeout))
+		n.markDown(reasonTimeout(n.timeout), 0)
+	default:
+		n.disconnect()
+		n.resend(unanswered, wrote, err)
+	}
+}
+
+// exchange runs n.cmds and says whether a byte of them may have left.
+func (n *node) exchange(asked time.Duration) (err error, wrote bool) {
+	before := n.conn.wire.written.Load()
+	err = n.conn.exchange(n.cmds)
+	n.pipelines.Add(1)
+	if err == nil {
+		n.roundTrip.Store(int64(n.clock.mono() - asked))
+	}
+	return err, n.conn.wire.written.Load() > before
+}
+
+// reload gives the server its scripts back and sends what it refused for the lack of them.
+func (n *node) reload(refused []*request) {
+	for _, r := range refused {
+		r.resent = true
+	}
+	refused = slices.Clone(refused)
+	n.cmds = n.cmds[:0]
+	for _, s := range scripts {
+		n.cmds = append(n.cmds, redis.NewStringCmd(context.Background(), "script", "load", s.source))
+	}
+	if err, _ := n.exchange(n.clock.mono()); err != nil {
+		n.disconnect()
+		n.resend(refused, false, err)
+		return
+	}
+	if refused = n.wanted(refused); len(refused) > 0 {
+		n.serve(refused)
+	}
+}
+
+// wanted drops what nobody wants any more from requests that are to be sent again.
+func (n *node) wanted(rs []*request) []*request {
+	kept := rs[:0]
+	for _, r := range rs {
+		if r.asker.sending(r) {
+			kept = append(kept, r)
+		} else {
+			r.asker.answered(r, noAnswer(reasonNeverSent))
+		}
+	}
+	return kept
+}
+
+// resend makes a new connection for what a cut one left unanswered and sends it once more, ahead of the queue. The
+// first copy may still be applied, so whatever comes of it, its token is in doubt until its latest second.
+func (n *node) resend(rs []*request, wrote bool, cause error) {
+	rs = slices.Clone(rs)
+	now := n.clock.mono()
+	kept := rs[:0]
+	for _, r := range rs {
+		if r.resent || now-r.start.mono >= r.timeout {
+			n.fail([]*request{r}, wrote, reasonOf(cause))
+			continue
+		}
+		n.inDoubt(r, wrote)
+		r.resent = true
+		kept = append(kept, r)
+	}
+	n.reconnects.Add(1)
+	why := cause
+	for _, pause := range reconnectPauses {
+		time.Sleep(pause)
+		if why = n.open(); why == nil {
+			if kept = n.wanted(kept); len(kept) > 0 {
+				n.serve(kept)
+			}
+			return
+		}
+		if n.clock.mono()-now >= n.timeout {
+			break
+		}
+	}
+	n.fail(kept, wrote, reasonOf(why))
+	n.markDown(reasonOf(why), n.timeout)
+}
+
+// reconnectPauses are the waits before each try to replace a cut connection.
+var reconnectPauses = []time.Duration{0, 2 * time.Millisecond, 8 * time.Millisecond, 20 * time.Millisecond}
+
+// fail reports requests whose fate is unknown. What may have left is in doubt; a release goes to the undo list.
+func (n *node) fail(rs []*request, wrote bool, why error) {
+	for _, r := range rs {
+		n.inDoubt(r, wrote)
+		if r.op == opRelease {
+			n.mu.Lock()
+			n.undoLaterLocked(r)
+			n.mu.Unlock()
+		}
+		r.asker.answered(r, noAnswer(why))
+	}
+}
+
+func (n *node) inDoubt(r *request, wrote bool) {
+	if wrote && r.op.mayCreate() {
+		n.mu.Lock()
+		n.undos.doubt(r.token, r.latest)
+		n.mu.Unlock()
+	}
+}
+
+// read notes the server's clock, asked for at the given instant.
+func (n *node) read(micros int64, asked time.Duration) {
+	n.server = serverClock{micros: micros, asked: asked}
+	n.mu.Lock()
+	n.undos.settle(micros / 1_000_000)
+	n.mu.Unlock()
+}
