@@ -38,6 +38,7 @@ type hold struct {
 	err      error       // why it is dead
 	ended    func(error) // called once, after death, without mu
 	released bool        // K nodes are known to be free of the token
+	heard    bool        // every node has answered the acquire
 	degraded bool        // the last word was that fewer than all nodes hold it
 }
 

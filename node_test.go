@@ -28,6 +28,13 @@ func (v *voter) answered(r *request, got vote) {
 	v.of = append(v.of, r.token)
 }
 
+// all are the votes so far.
+func (v *voter) all() []vote {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return append([]vote(nil), v.votes...)
+}
+
 // startNode is one node of a pool that asks nothing by itself.
 func startNode(t *testing.T, p *peer) *node {
 	return newPool(t, []*peer{p}).quorum.nodes[0]
@@ -51,7 +58,7 @@ func TestWhatWaitsGoesIntoOnePipeline(t *testing.T) {
 			n.ask(v, opAcquire, fmt.Sprint("k", i), "t")
 		}
 		time.Sleep(time.Second / 2)
-		require.Len(t, v.votes, 1001)
+		require.Len(t, v.all(), 1001)
 		require.LessOrEqual(t, n.pipelines.Load()-before, uint64(5), "256 at a time")
 	})
 }
@@ -66,8 +73,8 @@ func TestAFullQueueAnswersAtOnceAndKeepsReleases(t *testing.T) {
 			n.ask(v, opAcquire, "k", "t")
 		}
 		synctest.Wait()
-		require.Len(t, v.votes, 10)
-		require.Equal(t, reasonFull, v.votes[0].reason)
+		require.Len(t, v.all(), 10)
+		require.Equal(t, reasonFull, v.all()[0].reason)
 		n.ask(v, opRelease, "k", "t")
 		require.Equal(t, 1, n.undoPending())
 		p.setHole(false)
@@ -84,8 +91,8 @@ func TestWhatNobodyWantsIsDroppedUnsent(t *testing.T) {
 			n.ask(v, opAcquire, "k", "t")
 		}
 		synctest.Wait()
-		require.Len(t, v.votes, 600)
-		require.Equal(t, voteNever, v.votes[0].kind)
+		require.Len(t, v.all(), 600)
+		require.Equal(t, voteNever, v.all()[0].kind)
 		require.Zero(t, p.count("acquire"))
 	})
 }
@@ -98,13 +105,13 @@ func TestADownNodeGetsProbesAlone(t *testing.T) {
 		v := &voter{want: true}
 		n.ask(v, opAcquire, "k", "t")
 		time.Sleep(300 * time.Millisecond)
-		require.Len(t, v.votes, 1)
+		require.Len(t, v.all(), 1)
 		for range 1000 {
 			n.ask(v, opAcquire, "k", "t")
 			n.ask(v, opRenew, "k", "t")
 		}
-		require.Len(t, v.votes, 2001, "at once")
-		require.ErrorContains(t, v.votes[2000].reason, "no answer within 250ms")
+		require.Len(t, v.all(), 2001, "at once")
+		require.ErrorContains(t, v.all()[2000].reason, "no answer within 250ms")
 		n.ask(v, opRelease, "k", "t")
 		require.Equal(t, 1, n.undoPending())
 		time.Sleep(10 * time.Second)
@@ -114,7 +121,7 @@ func TestADownNodeGetsProbesAlone(t *testing.T) {
 		require.Equal(t, 1, p.count("release"))
 		n.ask(v, opAcquire, "k", "t")
 		synctest.Wait()
-		require.Equal(t, voteGrant, v.votes[len(v.votes)-1].kind)
+		require.Equal(t, voteGrant, v.all()[len(v.all())-1].kind)
 	})
 }
 
@@ -135,8 +142,8 @@ func TestACutConnectionRefusesNobody(t *testing.T) {
 			synctest.Wait()
 			time.Sleep(30 * time.Millisecond)
 		}
-		require.Len(t, v.votes, 21)
-		for _, got := range v.votes {
+		require.Len(t, v.all(), 21)
+		for _, got := range v.all() {
 			require.Equal(t, voteGrant, got.kind, got.reason)
 		}
 		require.Empty(t, n.stats().Down)
@@ -154,8 +161,11 @@ func TestAServerThatForgotTheScriptsGetsThemBack(t *testing.T) {
 		n.ask(v, opRelease, "k", "t")
 		n.ask(v, opAcquire, "k", "t2")
 		synctest.Wait()
+		require.Len(t, v.all(), 3)
+		v.mu.Lock()
 		require.Equal(t, []string{"t", "t", "t2"}, v.of)
-		for _, got := range v.votes {
+		v.mu.Unlock()
+		for _, got := range v.all() {
 			require.Equal(t, voteGrant, got.kind, got.reason)
 		}
 		require.Zero(t, n.reconnects.Load())

@@ -224,7 +224,7 @@ func (q *quorum) review(h *hold) {
 	h.mu.Lock()
 	now := q.clock.now()
 	full := h.holding(now) == len(h.nodes)
-	changed := h.phase == held && full == h.degraded
+	changed := h.phase == held && h.heard && full == h.degraded
 	if changed {
 		h.degraded = !full
 	}

@@ -102,7 +102,11 @@ func (n *node) dialAndCheck(ctx context.Context) (c *conn, reading serverClock, 
 	// go-redis heeds a ctx's deadline, but not its cancellation.
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	defer stop()
-	return newConn(ctx, nc, n.opts, n.clock.mono)
+	c, reading, err = newConn(ctx, nc, n.opts, n.clock.mono)
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err() // the true reason; a closed connection is but its effect
+	}
+	return c, reading, err
 }
 
 func (n *node) adopt(d dialed) {

@@ -249,6 +249,7 @@ func (p *Pool) hand(ctx context.Context, h *hold, attempts int, began time.Durat
 		ev.Attempt, ev.Wait = attempts, q.clock.mono()-began
 		q.events.emit(evAcquired, ev)
 	}
+	q.review(h) // the votes may all have come before there was a lock to speak of
 	return l
 }
 

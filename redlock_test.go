@@ -27,6 +27,13 @@ func mustLock(t *testing.T, p *Pool, opts ...LockOption) *Lock {
 	return l
 }
 
+// warm connects every node and waits until nothing is under way.
+func warm(t *testing.T, p *Pool) {
+	t.Helper()
+	require.NoError(t, mustLock(t, p).Unlock(bg))
+	synctest.Wait()
+}
+
 // nodeReasons collects the per-node reasons of an error.
 func nodeReasons(t *testing.T, err error) map[string]string {
 	t.Helper()
@@ -243,7 +250,7 @@ func TestAFailedRoundOfAFrozenMajorityLeavesNothing(t *testing.T) { // FAULTS 7
 		ps := newPeers(t, 5)
 		const ttl = 4 * time.Second
 		p := newPool(t, ps, WithTTL(ttl))
-		require.NoError(t, mustLock(t, p).Unlock(bg)) // connected
+		warm(t, p)
 		for _, x := range ps[:3] {
 			x.freeze()
 		}
@@ -265,7 +272,7 @@ func TestARequestThatLandsLateIsUndone(t *testing.T) { // FAULTS 11
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
 		p := newPool(t, ps)
-		require.NoError(t, mustLock(t, p).Unlock(bg))
+		warm(t, p)
 		for _, x := range ps[:3] {
 			x.do(func() { x.delay = 300 * time.Millisecond }) // past the node timeout, before the latest second
 		}
@@ -294,7 +301,7 @@ func TestARequestThatLandsAfterItsSecondWritesNothing(t *testing.T) { // FAULTS 
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 1)
 		p := newPool(t, ps)
-		require.NoError(t, mustLock(t, p).Unlock(bg))
+		warm(t, p)
 		ps[0].freeze()
 		_, err := p.TryLock(bg, "a")
 		require.ErrorIs(t, err, ErrNoQuorum)
@@ -328,7 +335,7 @@ func TestALostReplyCountsAsOurs(t *testing.T) { // FAULTS 10
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
 		p := newPool(t, ps)
-		require.NoError(t, mustLock(t, p).Unlock(bg))
+		warm(t, p)
 		for _, x := range ps {
 			x.do(func() { x.drop = "acquire" })
 		}
@@ -366,6 +373,7 @@ func TestALoserLeavesNothingOnASlowThirdNode(t *testing.T) { // FAULTS 13
 		}
 		p := newPool(t, ps)
 		_, _ = p.TryLock(bg, "b") // connects
+		synctest.Wait()
 		ps[2].do(func() { ps[2].delay = 100 * time.Millisecond })
 		start := time.Now()
 		_, err := p.TryLock(bg, "a")

@@ -93,6 +93,7 @@ func (r *round) answered(req *request, v vote) {
 	}
 	decided := r.count(req.node, v)
 	complete := r.op.mayCreate() && r.open == 0
+	h.heard = h.heard || complete
 	h.mu.Unlock()
 	if v.kind == voteRefill {
 		r.q.counts.refilled.Add(1)

@@ -1,0 +1,39 @@
+# The modules of this repository; each also builds and tests alone, with GOWORK=off.
+MODULES := . redlocktest cmd/redlock integration
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# For containers built by integration/image.sh, where no image can be pulled; anybody else leaves this unset.
+LOCAL_IMAGE := redlock-test-redis:local
+
+.PHONY: help test lint bench fuzz image drill
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+test: ## run all tests; on real servers where redis-server or Docker is there (CI=true requires both)
+	go test -race ./... ./redlocktest/... ./cmd/redlock/...
+	cd integration && go vet ./bench
+ifeq ($(CI),true)
+	cd integration && REDLOCK_TEST_PROVIDER=processes go test -race -timeout 10m $$(go list ./... | grep -v /bench)
+	cd integration && REDLOCK_TEST_PROVIDER=containers go test -race -timeout 10m $$(go list ./... | grep -v /bench)
+else
+	cd integration && go test -race -timeout 20m $$(go list ./... | grep -v /bench)
+endif
+
+lint: ## gofmt, vet, staticcheck and go mod tidy -diff, for every module
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
+	@for m in $(MODULES); do echo "lint $$m"; \
+		(cd $$m && GOWORK=off go vet ./... && GOWORK=off go run $(STATICCHECK) ./... && GOWORK=off go mod tidy -diff) || exit 1; done
+
+bench: ## the figures of docs/performance.md; about six minutes, on redis-server processes
+	cd integration && go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench
+
+fuzz: ## each fuzz test for a while; make fuzz FUZZTIME=10m
+	@for f in $$(grep -ho 'func Fuzz[A-Za-z]*' *_test.go | sed 's/func //'); do \
+		go test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-30s} . || exit 1; done
+
+image: ## build the container image for tests from this machine's redis-server
+	integration/image.sh
+
+drill: ## take nodes away under a lock and watch
+	go run ./cmd/redlock drill

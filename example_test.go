@@ -1,0 +1,83 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"log"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/seed71a1c8e3/redlock"
+)
+
+func transfer(ctx context.Context) error { return ctx.Err() }
+
+func Example() {
+	pool, err := redlock.Open([]string{
+		"redis://10.0.0.1:6379", "redis://10.0.0.2:6379", "redis://10.0.0.3:6379",
+		"redis://10.0.0.4:6379", "redis://10.0.0.5:6379",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+
+	err = pool.Do(context.Background(), "account:42", func(ctx context.Context) error {
+		return transfer(ctx) // ctx ends when the lock is lost
+	})
+	switch {
+	case errors.Is(err, redlock.ErrLost):
+		log.Print("stopped: the lock was lost while we worked: ", err)
+	case err != nil:
+		log.Print(err)
+	}
+}
+
+func ExamplePool_TryLock() {
+	pool, err := redlock.New([]*redis.Client{ /* your clients, one per independent server */ })
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	ctx := context.Background()
+
+	lock, err := pool.TryLock(ctx, "account:42", redlock.WithTTL(10*time.Second))
+	switch {
+	case errors.Is(err, redlock.ErrHeld):
+		return // somebody else is at it
+	case errors.Is(err, redlock.ErrNoQuorum):
+		log.Print("cannot know: ", err) // names every node that did not answer, and why
+		return
+	case err != nil:
+		log.Fatal(err)
+	}
+	defer lock.Unlock(ctx)
+
+	for range 100 {
+		if !lock.Valid() { // right before each write; a store that can compare is better still
+			log.Print(lock.Err())
+			return
+		}
+		// write one row
+	}
+}
+
+func ExamplePool_MultiLock() {
+	pool, err := redlock.Open([]string{"redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+
+	// Both accounts or none, in one round trip per node; the order does not matter.
+	lock, err := pool.MultiLock(context.Background(), []string{"account:42", "account:7"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Unlock(context.Background())
+	select {
+	case <-lock.Lost():
+		log.Print(lock.Err())
+	case <-time.After(time.Second): // the work
+	}
+}
