@@ -111,6 +111,7 @@ func FuzzValidityEndsBeforeTheNodeForgets(f *testing.F) {
 func FuzzDeadlineFollowsTheMajority(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 10, 11, 12, 3, 4})
 	f.Add([]byte{255, 3, 0, 0, 9})
+	f.Add([]byte{63, 0, 63, 0, 1, 1, 1, 2, 1, 3, 1, 4}) // past the deadline, then all confirm
 	f.Fuzz(func(t *testing.T, script []byte) {
 		const n, majority = 5, 3
 		h := newHold(terms{ttl: 100, validity: 99}, []string{"a"}, []string{"a"}, "token", n, instant{})

@@ -126,11 +126,15 @@ func (r *round) count(node int, v vote) bool {
 		r.none++
 	}
 	n := len(r.q.nodes)
+	pending := n - r.granted - r.denied - r.none
 	switch {
 	case r.granted >= r.need:
 		return r.decide(won)
-	case n-r.denied-r.none < r.need:
-		return r.decide(r.outcome())
+	case n-r.denied < r.need:
+		return r.decide(refused)
+	case n-r.denied-r.none < r.need && n-r.denied-pending >= r.need:
+		// Out of reach, and those who have not answered cannot turn "nobody knows" into "held" any more.
+		return r.decide(unknown)
 	}
 	return false
 }

@@ -1,0 +1,132 @@
+package redlock
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAVoteAfterTheNodeTimeoutDecidesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		q := newPool(t, newPeers(t, 3)).quorum
+		terms, _, err := (&poolOptions{drift: drift{0.01, 0}}).terms(nil)
+		require.NoError(t, err)
+		terms.nodeTimeout = 250 * time.Millisecond
+		for _, c := range []struct {
+			wait time.Duration
+			want verdict
+		}{{250 * time.Millisecond, won}, {251 * time.Millisecond, unknown}} {
+			start := q.clock.now()
+			h := newHold(terms, []string{"a"}, []string{"a"}, "token", 3, start)
+			r := q.newRound(opAcquire, h, start, terms.ttl, 2)
+			r.done = make(chan struct{})
+			r.open = 3
+			time.Sleep(c.wait) // nobody's timer fires: the caller is frozen, say
+			for i := range 2 {
+				r.answered(&request{call: &r.call, node: i}, vote{kind: voteGrant})
+			}
+			<-r.done
+			require.Equal(t, c.want, r.verdict)
+			require.Equal(t, 2, h.holding(q.clock.now()), "late or not, they hold it")
+		}
+	})
+}
+
+func TestALocksNodeTimeoutIsAQuarterOfItsTTL(t *testing.T) { // FAULTS 6
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		p := newPool(t, ps)
+		warm(t, p)
+		for _, x := range ps {
+			x.freeze()
+		}
+		start := time.Now()
+		_, err := p.TryLock(bg, "a", WithTTL(400*time.Millisecond))
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.Equal(t, 100*time.Millisecond, time.Since(start), "not the pool's 250 ms")
+		for _, x := range ps {
+			x.thaw()
+		}
+		time.Sleep(4 * time.Second)
+		require.Zero(t, leftovers(ps))
+	})
+}
+
+func TestHeldIsOnlyWhatTheDenialsProve(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, c := range []struct {
+			held, down int
+			want, not  error
+		}{{3, 0, ErrHeld, ErrNoQuorum}, {3, 2, ErrHeld, ErrNoQuorum}, {2, 3, ErrNoQuorum, ErrHeld}, {1, 3, ErrNoQuorum, ErrHeld}, {0, 3, ErrNoQuorum, ErrHeld}} {
+			ps := newPeers(t, 5)
+			for _, x := range ps[:c.held] {
+				x.keys["lock:a"] = value{s: "another's", expires: time.Now().Add(time.Hour)}
+			}
+			for _, x := range ps[5-c.down:] {
+				x.refuse = true
+			}
+			p := newPool(t, ps)
+			warmOthers(t, p)
+			_, err := p.TryLock(bg, "a")
+			require.ErrorIs(t, err, c.want, "%+v", c)
+			require.NotErrorIs(t, err, c.not, "%+v", c)
+		}
+	})
+}
+
+// warmOthers connects the nodes whatever they say.
+func warmOthers(t *testing.T, p *Pool) {
+	t.Helper()
+	_, _ = p.TryLock(bg, "another", WithLease(time.Second))
+	synctest.Wait()
+}
+
+func TestARefillIsNoVote(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		p := newPool(t, ps, WithTTL(9*time.Second))
+		l := mustLock(t, p)
+		time.Sleep(time.Second)
+		until := l.ValidUntil()
+		ps[1].freeze()
+		ps[2].flush()
+		for ps[2].owner("lock:a") == "" {
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		require.Equal(t, until, l.ValidUntil(), "one node confirms, one was given the key back, one is silent")
+		time.Sleep(2 * time.Second)
+		require.True(t, l.ValidUntil().After(until), "at the next renewal it has a vote again")
+	})
+}
+
+func TestARoundIsDecidedAsSoonAsItCanBe(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, n := range []int{1, 2, 3, 4, 5} {
+			need := majorityOf(n)
+			// won by the fastest need nodes
+			ps := newPeers(t, n)
+			p := newPool(t, ps)
+			warm(t, p)
+			for i, x := range ps {
+				x.do(func() { x.delay = time.Duration(i+1) * time.Millisecond })
+			}
+			start := time.Now()
+			l := mustLock(t, p)
+			require.Equal(t, time.Duration(need)*time.Millisecond, time.Since(start), "%d nodes", n)
+			require.NoError(t, l.Unlock(bg))
+			time.Sleep(time.Second)
+
+			// out of reach once n-need+1 have denied
+			for _, x := range ps {
+				x.do(func() { x.keys["lock:a"] = value{s: "another's"} })
+			}
+			start = time.Now()
+			_, err := p.TryLock(bg, "a")
+			require.ErrorIs(t, err, ErrHeld)
+			require.Equal(t, time.Duration(n-need+1)*time.Millisecond, time.Since(start), "%d nodes", n)
+		}
+	})
+}
