@@ -72,8 +72,49 @@ func TestHeldIsOnlyWhatTheDenialsProve(t *testing.T) {
 			_, err := p.TryLock(bg, "a")
 			require.ErrorIs(t, err, c.want, "%+v", c)
 			require.NotErrorIs(t, err, c.not, "%+v", c)
+			for _, x := range ps[c.held : 5-c.down] {
+				x.freeze()
+			}
+			_, err = p.TryLock(bg, "a") // nothing but the denials until the node timeout
+			require.ErrorIs(t, err, c.want, "%+v", c)
+			require.NotErrorIs(t, err, c.not, "%+v", c)
 		}
 	})
+}
+
+func TestAMajorityIsMoreThanHalf(t *testing.T) {
+	for n, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 4} {
+		k, err := Majority.of(n)
+		require.NoError(t, err)
+		require.Equal(t, want, k, "of %d", n)
+		k, err = All.of(n)
+		require.NoError(t, err)
+		require.Equal(t, n, k)
+		_, err = AtLeast(want - 1).of(n)
+		require.Error(t, err)
+	}
+}
+
+func TestANodeInDoubtIsReleasedEvenAfterItDenied(t *testing.T) {
+	h := newHold(terms{}, nil, nil, "token", 2, instant{})
+	for _, c := range []struct {
+		first, then vote
+		resent      bool
+		release     bool
+	}{
+		{first: vote{kind: voteDenied}},
+		{first: vote{kind: voteNone}, then: vote{kind: voteDenied}, release: true},
+		{first: vote{kind: voteDenied}, resent: true, release: true},
+		{first: vote{kind: voteGrant}, then: vote{kind: voteDenied}},
+	} {
+		h.nodes[0] = standing{asked: true}
+		h.apply(0, c.first, instant{}, c.resent)
+		if c.then.kind != voteNone {
+			h.nodes[0].asked = true // a renewal left
+			h.apply(0, c.then, instant{}, false)
+		}
+		require.Equal(t, c.release, h.nodes[0].asked, "%+v", c)
+	}
 }
 
 // warmOthers connects the nodes whatever they say.

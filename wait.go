@@ -27,7 +27,7 @@ func (w *waiter) pause(err error) time.Duration {
 	d := rand.N(w.limit + 1)
 	var q *QuorumError
 	if errors.As(err, &q) && q.expiry > 0 {
-		d = min(d, q.expiry+rand.N(w.retry.min+1))
+		d = min(d, q.expiry+rand.N(min(w.retry.min, q.expiry/8+time.Millisecond)))
 	}
 	return d
 }
