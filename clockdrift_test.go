@@ -127,7 +127,7 @@ func FuzzDeadlineFollowsTheMajority(f *testing.F) {
 			before := h.from.mono
 			over := h.left(instant{now, now}) <= 0
 			h.apply(int(script[i+1])%n, vote{kind: kind}, instant{max(0, at), max(0, at)}, false)
-			h.advance(majority, instant{now, now})
+			h.advance(majority, func() instant { return instant{now, now} })
 			require.GreaterOrEqual(t, h.from.mono, before)
 			if over {
 				require.Equal(t, before, h.from.mono)

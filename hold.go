@@ -92,11 +92,8 @@ func (h *hold) apply(node int, v vote, start instant, resent bool) {
 }
 
 // advance moves the deadline to the majority-th latest confirmation, only ever forward, and not at all once it has
-// passed by the clock. h.mu must be held.
-func (h *hold) advance(majority int, now instant) {
-	if h.left(now) <= 0 {
-		return
-	}
+// passed by the clock, which is read only if there is something to move. h.mu must be held.
+func (h *hold) advance(majority int, now func() instant) {
 	var buf [16]instant
 	confirmed := buf[:0]
 	for _, s := range h.nodes {
@@ -108,7 +105,7 @@ func (h *hold) advance(majority int, now instant) {
 		return
 	}
 	slices.SortFunc(confirmed, func(a, b instant) int { return cmp.Compare(b.mono, a.mono) })
-	if at := confirmed[majority-1]; at.mono > h.from.mono {
+	if at := confirmed[majority-1]; at.mono > h.from.mono && h.left(now()) > 0 {
 		h.from = at
 	}
 }

@@ -120,7 +120,8 @@ func newNode(index int, opts *redis.Options, timeout time.Duration, c clock, ev 
 		wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// submit queues a request. It never blocks: a node that is down, closed or full answers at once.
+// submit queues a request, to be sent once nudge is called. It never blocks: a node that is down, closed or full answers
+// at once.
 func (n *node) submit(r *request) {
 	n.mu.Lock()
 	var why error
@@ -134,7 +135,6 @@ func (n *node) submit(r *request) {
 	default:
 		n.push(r)
 		n.mu.Unlock()
-		n.nudge()
 		return
 	}
 	if r.op == opRelease {
@@ -142,9 +142,9 @@ func (n *node) submit(r *request) {
 	}
 	n.mu.Unlock()
 	r.asker.answered(r, noAnswer(why))
-	n.nudge()
 }
 
+// nudge wakes the node's goroutine.
 func (n *node) nudge() {
 	select {
 	case n.wake <- struct{}{}:

@@ -43,6 +43,7 @@ func startNode(t *testing.T, p *peer) *node {
 func (n *node) ask(v *voter, o op, key, token string) {
 	n.submit(&request{asker: v, call: &call{op: o, keys: []string{key}, token: token, ttl: 30 * time.Second,
 		start: n.clock.now(), timeout: n.timeout}})
+	n.nudge()
 }
 
 func TestWhatWaitsGoesIntoOnePipeline(t *testing.T) {

@@ -66,6 +66,13 @@ type counters struct {
 	maxLateness                                                         atomic.Int64
 }
 
+// nudge wakes the nodes that have something to send.
+func (q *quorum) nudge() {
+	for _, n := range q.nodes {
+		n.nudge()
+	}
+}
+
 // acquire runs one acquire round. On an error everything that any node may have granted is being undone.
 func (q *quorum) acquire(ctx context.Context, t terms, resources, keys []string, token string) (*hold, error) {
 	start := q.clock.now()

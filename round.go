@@ -51,8 +51,15 @@ func (q *quorum) newRound(o op, h *hold, start instant, ttl time.Duration, need 
 	}
 }
 
-// ask sends the round to the nodes for which to is true. Those left out must have been counted before.
+// ask sends the round to the nodes for which to is true, all of them if it is nil. Those left out must have been counted
+// before.
 func (r *round) ask(to func(node int) bool) {
+	r.enqueue(to)
+	r.q.nudge()
+}
+
+// enqueue is ask without waking the nodes, so that many rounds can leave together.
+func (r *round) enqueue(to func(node int) bool) {
 	r.requests = make([]request, 0, len(r.q.nodes))
 	for i := range r.q.nodes {
 		if to == nil || to(i) {
@@ -88,7 +95,7 @@ func (r *round) answered(req *request, v vote) {
 	if r.op.mayCreate() {
 		h.apply(req.node, v, r.start, req.resent)
 		if r.op == opRenew && h.phase == held {
-			h.advance(r.q.majority, r.q.clock.now())
+			h.advance(r.q.majority, r.q.clock.now)
 		}
 	}
 	decided := r.count(req.node, v)

@@ -10,6 +10,7 @@ import (
 
 const (
 	longestTick = time.Second // how late a suspended machine notices that its locks are gone, at most
+	maxSlack    = 20 * time.Millisecond
 	maxRenewals = 1024        // renewal rounds under way at once, so that their requests fit into the nodes' queues
 )
 
@@ -27,6 +28,7 @@ type watchdog struct {
 	tick   time.Duration // a tenth of the smallest TTL held
 	sleeps time.Duration // until when run sleeps, monotonic since the epoch
 	flying int           // renewal rounds under way
+	due    []*watched    // of run alone: what takeDue returned last
 	skew   time.Duration // boot less monotonic time when all holds were last checked
 }
 
@@ -168,17 +170,29 @@ func (w *watchdog) pass() {
 			}
 		}
 	}
-	for {
-		w.mu.Lock()
-		if len(w.heap) == 0 || w.heap[0].next > w.q.clock.mono() {
-			w.mu.Unlock()
-			return
-		}
-		t := heap.Pop(&w.heap).(*watched)
-		w.mu.Unlock()
+	due := w.takeDue()
+	for _, t := range due {
 		w.attend(t)
 	}
+	clear(due)
+	w.q.nudge()
 }
+
+// takeDue removes from the heap what is due, and what will be within the slack: so renewals leave in batches and not
+// one by one.
+func (w *watchdog) takeDue() []*watched {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.due = w.due[:0]
+	until := w.q.clock.mono() + w.slack()
+	for len(w.heap) > 0 && w.heap[0].next <= until {
+		w.due = append(w.due, heap.Pop(&w.heap).(*watched))
+	}
+	return w.due
+}
+
+// slack is how much too early a renewal may be sent: a hundredth of the smallest TTL. w.mu must be held.
+func (w *watchdog) slack() time.Duration { return min(maxSlack, w.tick/10) }
 
 // hurry renews at once a hold that a jump of the clock has left with less than it had when its renewal was planned.
 func (w *watchdog) hurry(t *watched) {
@@ -204,10 +218,11 @@ func (w *watchdog) attend(t *watched) {
 	}
 
 	// 2. A round that ran out of time is decided now.
-	now := w.q.clock.now()
+	now := w.roughly()
 	w.mu.Lock()
 	r, due, first := t.round, t.renewAt, t.first
 	busy := w.flying >= maxRenewals
+	soon := now.mono + w.slack()
 	w.mu.Unlock()
 	switch {
 	case r != nil:
@@ -216,12 +231,12 @@ func (w *watchdog) attend(t *watched) {
 		}
 
 	// 3. A renewal is due.
-	case due <= now.mono && first && w.satisfied(t, now):
-	case due <= now.mono && h.lease:
+	case due <= soon && first && w.satisfied(t, now):
+	case due <= soon && h.lease:
 		w.q.topUp(h)
 		w.plan(t, forever)
-	case due <= now.mono && !busy:
-		w.renew(t, now.mono-due)
+	case due <= soon && !busy:
+		w.renew(t, max(0, now.mono-due))
 	}
 	w.put(t)
 }
@@ -268,7 +283,7 @@ func (w *watchdog) renew(t *watched, late time.Duration) {
 	t.round, t.first = r, false
 	w.flying++
 	w.mu.Unlock()
-	r.ask(nil)
+	r.enqueue(nil)
 }
 
 // settled plans the next renewal: a third of the TTL after the start of one that succeeded, soon after one that did

@@ -25,7 +25,7 @@ type sample struct {
 	p50, p99 time.Duration // of Lock alone
 	allocs   float64       // per Lock + Unlock, whole process
 	failed   int
-	routines int // the most goroutines seen
+	routines int // the most goroutines seen, beyond those of the idle process
 }
 
 // measure has callers lock and unlock, each its own resource, for d.
@@ -37,6 +37,7 @@ func measure(l locker, callers int, d time.Duration) sample {
 	stop := make(chan struct{})
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
+	idle := runtime.NumGoroutine()
 	start := time.Now()
 	for i := range callers {
 		resource := fmt.Sprintf("r%d", i)
@@ -68,7 +69,7 @@ func measure(l locker, callers int, d time.Duration) sample {
 	}
 	for time.Since(start) < d {
 		time.Sleep(d / 10)
-		s.routines = max(s.routines, runtime.NumGoroutine())
+		s.routines = max(s.routines, runtime.NumGoroutine()-idle)
 	}
 	close(stop)
 	wg.Wait()
