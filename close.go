@@ -43,6 +43,9 @@ func (p *Pool) Close() error {
 	}
 	for _, r := range releases {
 		_ = r.await(context.Background(), nil)
+		r.h.mu.Lock()
+		r.h.released = r.verdict == won
+		r.h.mu.Unlock()
 	}
 
 	// 2. Let the nodes finish their queues and undo lists, and end them.
@@ -71,10 +74,8 @@ func (p *Pool) Close() error {
 		err = usageError("closed with %d releases unconfirmed; those keys run out with their TTL", left)
 		q.events.emit(evUndoPending, Event{Pending: left, Err: err})
 	}
-	if q.events != nil {
-		close(q.events.stop)
-	}
 	_ = p.run.Wait()
+	q.events.close(max(0, giveUp-q.clock.mono()))
 	for _, c := range p.owned {
 		err = errors.Join(err, c.Close())
 	}

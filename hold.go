@@ -73,7 +73,7 @@ func (h *hold) left(now instant) time.Duration {
 	return left
 }
 
-// apply notes a node's answer to an acquire or renew that began at start. h.mu must be held.
+// apply notes a node's answer to an acquire or renew. A grant holds for a TTL from start, at least. h.mu must be held.
 func (h *hold) apply(node int, v vote, start instant, resent bool) {
 	s := &h.nodes[node]
 	s.doubt = s.asked && (s.doubt || resent || v.kind == voteNone)

@@ -92,6 +92,7 @@ type events struct {
 	logger   *slog.Logger
 	queue    chan queued
 	stop     chan struct{}
+	ended    chan struct{} // closed when run has ended
 	dropped  atomic.Uint64
 }
 
@@ -107,7 +108,8 @@ func newEvents(observer *Observer, logger *slog.Logger) *events {
 	if observer == nil {
 		observer = &Observer{}
 	}
-	return &events{observer: observer, logger: logger, queue: make(chan queued, eventQueue), stop: make(chan struct{})}
+	return &events{observer: observer, logger: logger, queue: make(chan queued, eventQueue),
+		stop: make(chan struct{}), ended: make(chan struct{})}
 }
 
 // wants says whether anybody listens to this kind, so that an event need not be put together for nobody.
@@ -131,8 +133,9 @@ func (e *events) emit(k kind, ev Event) {
 	}
 }
 
-// run delivers until close, and then what is queued by then.
+// run is the goroutine that delivers, until close and then what is queued by then.
 func (e *events) run() {
+	defer close(e.ended)
 	for {
 		select {
 		case q := <-e.queue:
@@ -147,6 +150,21 @@ func (e *events) run() {
 				}
 			}
 		}
+	}
+}
+
+// close ends run once what is queued has been delivered, and waits for that until patience is over: an observer that
+// blocks, or that closes the pool itself, must not hold up Close.
+func (e *events) close(patience time.Duration) {
+	if e == nil {
+		return
+	}
+	close(e.stop)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-e.ended:
+	case <-timer.C:
 	}
 }
 

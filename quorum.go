@@ -135,7 +135,9 @@ func (q *quorum) topUp(h *hold) {
 	if left <= 0 {
 		return
 	}
-	q.newRound(opAcquire, h, start, left, q.need).ask(func(i int) bool { return free[i] })
+	r := q.newRound(opAcquire, h, start, left, q.need)
+	r.since = h.began // those keys end with the lease, not a TTL after now
+	r.ask(func(i int) bool { return free[i] })
 }
 
 // conclude draws the consequences of a renewal's verdict; it reports whether the hold is still alive.

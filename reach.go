@@ -41,10 +41,16 @@ func (n *node) connect() bool {
 	return false
 }
 
-// open dials and checks, for at most the node timeout. On success the node is up.
+// open dials and checks, for at most the node timeout, or until the closing pool gives up. On success the node is up.
 func (n *node) open() error {
 	stale := n.dialing != nil
-	timer := time.NewTimer(n.timeout)
+	patience := n.timeout
+	n.mu.Lock()
+	if n.closing {
+		patience = min(patience, n.giveUp-n.clock.mono())
+	}
+	n.mu.Unlock()
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
 		if n.dialing == nil {

@@ -28,7 +28,7 @@ type Pool struct {
 	quorum *quorum
 	dog    *watchdog
 	owned  []*redis.Client // closed by Close: those that Open made
-	run    errgroup.Group  // one goroutine per node, the watchdog's, the events'
+	run    errgroup.Group  // one goroutine per node, and the watchdog's
 
 	mu     sync.Mutex // guards closed, and that no call begins after it is set
 	closed bool
@@ -133,7 +133,7 @@ func start(nodes []*redis.Options, o *poolOptions, need int, c clock) *Pool {
 	}
 	p.run.Go(func() error { p.dog.run(); return nil })
 	if q.events != nil {
-		p.run.Go(func() error { q.events.run(); return nil })
+		go q.events.run() // events.close ends it
 	}
 	if len(nodes)%2 == 0 || len(nodes) == 1 {
 		q.events.emit(evWarning, Event{Nodes: len(nodes), Need: need, Err: adviceOnNumber(len(nodes), need)})

@@ -13,6 +13,7 @@ type round struct {
 	h        *hold
 	requests []request
 	need     int
+	since    instant // from when the nodes that grant count the keys' life, at the earliest
 
 	// Guarded by h.mu.
 	votes   []ballot
@@ -46,7 +47,7 @@ const (
 func (q *quorum) newRound(o op, h *hold, start instant, ttl time.Duration, need int) *round {
 	return &round{
 		call: call{op: o, keys: h.keys, token: h.token, ttl: ttl, start: start, timeout: h.nodeTimeout},
-		q:    q, h: h, need: need,
+		q:    q, h: h, need: need, since: start,
 		votes: make([]ballot, len(q.nodes)),
 	}
 }
@@ -93,7 +94,7 @@ func (r *round) answered(req *request, v vote) {
 	h := r.h
 	h.mu.Lock()
 	if r.op.mayCreate() {
-		h.apply(req.node, v, r.start, req.resent)
+		h.apply(req.node, v, r.since, req.resent)
 		if r.op == opRenew && h.phase == held {
 			h.advance(r.q.majority, r.q.clock.now)
 		}
@@ -256,7 +257,7 @@ func (r *round) nextExpiry() time.Duration {
 	if missing < 1 || missing > len(left) {
 		return 0
 	}
-	return left[missing-1]
+	return left[missing-1] + time.Millisecond // the nodes count whole milliseconds, rounded down
 }
 
 func (r *round) deniedBecause(v vote) error {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// maxUndo bounds the undo list of a node: about 20 MB of tokens and keys at most, after minutes of failed rounds.
+// maxUndo bounds the undo list of a node: some 20 MB with names of usual length, after minutes of failed rounds.
 const maxUndo = 65536
 
 // undo is a token that may still own keys on a node although nobody wants it.

@@ -33,7 +33,7 @@ func TestPausesGrowToTheirLimit(t *testing.T) {
 func TestAPauseEndsWhenTheHoldersKeysRunOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		for i, x := range ps { // three of them have to run out, the third after 300 ms
+		for i, x := range ps { // three of five have to run out, the third does after 300 ms
 			x.keys["lock:a"] = value{s: "dead holder's", expires: time.Now().Add(time.Duration(i+1) * 100 * time.Millisecond)}
 		}
 		p := newPool(t, ps)

@@ -11,7 +11,7 @@ import (
 const (
 	longestTick = time.Second // how late a suspended machine notices that its locks are gone, at most
 	maxSlack    = 20 * time.Millisecond
-	maxRenewals = 1024        // renewal rounds under way at once, so that their requests fit into the nodes' queues
+	maxRenewals = 1024 // renewal rounds under way at once, so that their requests fit into the nodes' queues
 )
 
 // watchdog keeps all held locks of a pool alive and ends those whose time is up. One goroutine, one heap: a held lock

@@ -255,6 +255,29 @@ func TestALeaseIsToppedUpOnceAndEnds(t *testing.T) {
 	})
 }
 
+func TestAToppedUpNodeVouchesForNoMoreThanTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		for _, x := range ps[3:] {
+			x.errs["acquire"] = "BUSY Redis is busy running a script."
+		}
+		p := newPool(t, ps)
+		l := mustLock(t, p, WithLease(10*time.Second))
+		synctest.Wait()
+		for _, x := range ps[3:] {
+			x.do(func() { clear(x.errs) })
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, 5, owners(ps, "lock:a", l.Token()))
+		until := l.ValidUntil()
+		for _, x := range ps[2:] {
+			x.freeze()
+		}
+		require.ErrorIs(t, l.Extend(bg), ErrNoQuorum)
+		require.Equal(t, until, l.ValidUntil(), "two confirm, the third latest is from the start of the lease")
+	})
+}
+
 func TestExtendProlongsALease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
