@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"context"
 	"errors"
 	"time"
 )
@@ -30,30 +29,60 @@ func (p *Pool) Close() error {
 	}
 	defer close(p.ended)
 	q := p.quorum
-	begin := q.clock.mono()
-	close(q.closed)
+	giveUp := q.clock.mono() + 2*p.opts.nodeTimeout
 
 	// 1. Calls under way end at once; then give back what is held.
+	close(q.closed)
 	p.calls.Wait()
-	var releases []*round
-	for _, t := range p.dog.all() {
-		if r := p.giveUp(t.h); r != nil {
-			releases = append(releases, r)
-		}
-	}
-	for _, r := range releases {
-		_ = r.await(context.Background(), nil)
-		r.h.mu.Lock()
-		r.h.released = r.verdict == won
-		r.h.mu.Unlock()
-	}
+	p.releaseAll()
 
 	// 2. Let the nodes finish their queues and undo lists, and end them.
-	giveUp := begin + 2*p.opts.nodeTimeout
+	left := p.endNodes(giveUp)
+	var err error
+	if left > 0 {
+		err = usageError("closed with %d releases unconfirmed; those keys run out with their TTL", left)
+		q.events.emit(evUndoPending, Event{Pending: left, Err: err})
+	}
+
+	// 3. End the other goroutines, and what Open opened.
+	close(p.dog.stop)
+	_ = p.run.Wait()
+	q.events.close(max(0, giveUp-q.clock.mono()))
+	for _, c := range p.owned {
+		err = errors.Join(err, c.Close())
+	}
+	return err
+}
+
+// releaseAll unlocks everything at once and waits for one node timeout at most.
+func (p *Pool) releaseAll() {
+	q := p.quorum
+	type release struct {
+		r  *round
+		ev Event
+	}
+	var all []release
+	for _, t := range p.dog.all() {
+		t.h.mu.Lock()
+		ended := t.h.end(ErrUnlocked)
+		ev := q.describe(t.h)
+		t.h.mu.Unlock()
+		if ended {
+			t.h.ended(ErrUnlocked)
+			all = append(all, release{q.giveBack(t.h, make(chan struct{})), ev})
+		}
+	}
+	for _, each := range all {
+		q.finishRelease(each.r, each.ev)
+	}
+}
+
+// endNodes returns how many releases are left unconfirmed.
+func (p *Pool) endNodes(giveUp time.Duration) (left int) {
+	q := p.quorum
 	for _, n := range q.nodes {
 		n.close(giveUp)
 	}
-	close(p.dog.stop)
 	abort := time.AfterFunc(max(0, giveUp-q.clock.mono()), func() {
 		for _, n := range q.nodes {
 			n.abort()
@@ -63,37 +92,8 @@ func (p *Pool) Close() error {
 	for _, n := range q.nodes {
 		<-n.ended
 	}
-
-	// 3. Say what is left.
-	left := 0
 	for _, n := range q.nodes {
 		left += n.undoPending()
 	}
-	var err error
-	if left > 0 {
-		err = usageError("closed with %d releases unconfirmed; those keys run out with their TTL", left)
-		q.events.emit(evUndoPending, Event{Pending: left, Err: err})
-	}
-	_ = p.run.Wait()
-	q.events.close(max(0, giveUp-q.clock.mono()))
-	for _, c := range p.owned {
-		err = errors.Join(err, c.Close())
-	}
-	return err
-}
-
-// giveUp unlocks a held lock for Close, without waiting.
-func (p *Pool) giveUp(h *hold) *round {
-	q := p.quorum
-	h.mu.Lock()
-	ended := h.end(ErrUnlocked)
-	ev := q.describe(h)
-	h.mu.Unlock()
-	if !ended {
-		return nil
-	}
-	h.ended(ErrUnlocked)
-	q.counts.released.Add(1)
-	q.events.emit(evReleased, ev)
-	return q.giveBack(h, make(chan struct{}))
+	return left
 }

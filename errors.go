@@ -140,6 +140,25 @@ func reasonOf(err error) error {
 	return reason(err.Error())
 }
 
+// withoutSecrets makes a connection's error safe to show: a server that does not know AUTH or HELLO quotes their
+// arguments.
+func withoutSecrets(err error, secrets ...string) error {
+	text := err.Error()
+	if i := strings.Index(text, ", with args beginning with"); i >= 0 {
+		text = text[:i]
+	}
+	clean := text
+	for _, s := range secrets {
+		if s != "" {
+			clean = strings.ReplaceAll(clean, s, "***")
+		}
+	}
+	if clean == err.Error() {
+		return err
+	}
+	return reason(clean)
+}
+
 // lossError is why a lock was lost. It matches ErrLost, and the cause where there is one.
 type lossError struct {
 	resources []string

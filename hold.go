@@ -39,7 +39,7 @@ type hold struct {
 	ended    func(error) // called once, after death, without mu
 	released bool        // K nodes are known to be free of the token
 	heard    bool        // every node has answered the acquire
-	degraded bool        // the last word was that fewer than all nodes hold it
+	missing  int         // how many nodes did not hold it when that was last told
 }
 
 type phase uint8
@@ -55,8 +55,9 @@ type standing struct {
 	at    instant // start of the round in which it confirmed the key or set it again; zero if it never did
 	has   bool    // it holds our keys, from at on, for a TTL
 	votes bool    // its confirmation counts for the deadline: it did not forget the key in between
-	asked bool    // it was sent something that may create the key and has not denied it since
+	asked bool    // it was sent something that may create the key, and what it said since does not rule that out
 	doubt bool    // one of those was never answered and may be applied yet, whatever it says now
+	open  int     // how many of those have not been answered
 }
 
 func newHold(t terms, resources, keys []string, token string, nodes int, began instant) *hold {
@@ -73,19 +74,26 @@ func (h *hold) left(now instant) time.Duration {
 	return left
 }
 
-// apply notes a node's answer to an acquire or renew. A grant holds for a TTL from start, at least. h.mu must be held.
-func (h *hold) apply(node int, v vote, start instant, resent bool) {
+// sent notes that a request which may create the keys is leaving for a node. h.mu must be held.
+func (h *hold) sent(node int) {
+	h.nodes[node].asked = true
+	h.nodes[node].open++
+}
+
+// apply notes a node's answer to an acquire or renew; doubtful if a copy of it may be applied yet. A grant holds for a
+// TTL from start, at least. h.mu must be held.
+func (h *hold) apply(node int, v vote, start instant, doubtful bool) {
 	s := &h.nodes[node]
-	s.doubt = s.asked && (s.doubt || resent || v.kind == voteNone)
+	s.doubt = s.doubt || doubtful
 	switch v.kind {
 	case voteGrant:
-		if !s.has || s.at.mono <= start.mono {
+		if s.asked = true; !s.has || s.at.mono <= start.mono {
 			s.at, s.has, s.votes = start, true, true
 		}
 	case voteRefill:
-		s.at, s.has, s.votes = start, true, false
+		s.at, s.has, s.votes, s.asked = start, true, false, true
 	case voteDenied:
-		s.has, s.votes, s.asked = false, false, s.doubt
+		s.has, s.votes, s.asked = false, false, s.doubt || s.open > 0
 	case voteLate: // the key is missing there, and nothing was written
 		s.has, s.votes = false, false
 	}

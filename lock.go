@@ -122,7 +122,7 @@ func (l *Lock) Margin() int {
 }
 
 // Extend moves the deadline to a full TTL (or lease) from now, but not past WithMaxHold. It blocks for one round, a node
-// timeout at most, or until ctx ends. If it fails the deadline is unchanged: a *QuorumError while the lock is still
+// timeout at most, or until ctx ends. If it fails the deadline is no earlier than before: a *QuorumError while the lock is still
 // held, ErrLost or ErrUnlocked once it is not.
 func (l *Lock) Extend(ctx context.Context) error {
 	if ctx == nil {
@@ -168,21 +168,10 @@ func (l *Lock) Unlock(context.Context) error {
 	}
 
 	r := q.giveBack(h, make(chan struct{}))
-	_ = r.await(context.Background(), nil)
-	h.mu.Lock()
-	h.released = h.released || r.verdict == won
-	var err error
-	if !h.released {
-		err = r.failure()
+	if !first {
+		return q.awaitRelease(r)
 	}
-	ev.Granted = r.granted
-	h.mu.Unlock()
-	if first {
-		q.counts.released.Add(1)
-		ev.Err = err
-		q.events.emit(evReleased, ev)
-	}
-	return err
+	return q.finishRelease(r, ev)
 }
 
 // Do runs fn with Context and returns its error, joined with the lock's if it was lost meanwhile. It does not unlock.

@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	maxQueue = 4096 // requests that may wait for a node; one more is "no answer", at once
-	maxBatch = 256  // requests in one pipeline
-	maxUndos = 64   // releases of the undo list in one pipeline, so that they never hold up votes for long
+	maxQueue      = 4096    // requests that may wait for a node; one more is "no answer", at once
+	maxBatch      = 256     // requests in one pipeline
+	maxBatchBytes = 1 << 20 // of keys in one pipeline: long names must not make their neighbours late
+
+	maxUndos = 64 // releases of the undo list in one pipeline, so that they never hold up votes for long
 )
 
 // call is what one round asks of every node; read-only once the round has begun.
@@ -32,6 +34,7 @@ type request struct {
 	asker  asker
 	node   int   // index of the node
 	latest int64 // last second of the node's clock at which it may be applied; 0 until it is first sent
+	sent   bool  // it has left, once at least; the asker's
 	resent bool
 }
 
@@ -96,8 +99,9 @@ type node struct {
 
 	// Of the run goroutine alone.
 	conn      *conn
-	server    serverClock
+	server    serverClock   // written under mu, for submit reads it
 	probeAt   time.Duration // when a node that is down is tried next, monotonic since the epoch
+	stale     bool          // a request came too late by the server's clock: read it at once
 	reconnect bool          // an idle connection broke: make a new one before the next caller needs it
 	dialing   *dialing      // the one dial under way, nil while there is none
 	slots     [opCount][]*slot
@@ -241,6 +245,9 @@ func (n *node) next() (time.Duration, bool) {
 	if due, ok := n.undos.next(); ok {
 		wait = min(wait, max(0, due-now))
 	}
+	if n.conn != nil && n.stale {
+		return 0, true
+	}
 	if n.conn != nil && !n.closing {
 		wait = min(wait, max(0, idleReading-(now-n.server.asked)))
 	}
@@ -250,11 +257,16 @@ func (n *node) next() (time.Duration, bool) {
 // take removes the next batch from the queue, leaving out what nobody wants any more.
 func (n *node) take() []*request {
 	n.batch = n.batch[:0]
-	for len(n.batch) < maxBatch {
+	size := 0
+	for len(n.batch) < maxBatch && size < maxBatchBytes {
 		at := len(n.batch)
 		n.mu.Lock()
-		for len(n.batch) < maxBatch && len(n.queue) > n.head {
-			n.batch = append(n.batch, n.pop())
+		for len(n.batch) < maxBatch && size < maxBatchBytes && len(n.queue) > n.head {
+			r := n.pop()
+			for _, k := range r.keys {
+				size += len(k)
+			}
+			n.batch = append(n.batch, r)
 		}
 		n.mu.Unlock()
 		if len(n.batch) == at {

@@ -37,7 +37,7 @@ func (v *voter) all() []vote {
 
 // startNode is one node of a pool that asks nothing by itself.
 func startNode(t *testing.T, p *peer) *node {
-	return newPool(t, []*peer{p}).quorum.nodes[0]
+	return testPool(t, []*peer{p}).quorum.nodes[0]
 }
 
 func (n *node) ask(v *voter, o op, key, token string) {
@@ -192,6 +192,39 @@ func TestAnUndoOfADoubtfulRequestOutlivesItsSecond(t *testing.T) {
 		time.Sleep(2200 * time.Millisecond) // node timeout + 3 s since it was sent
 		require.Zero(t, n.undoPending())
 		require.Empty(t, p.owner("a"))
+	})
+}
+
+func TestALateAnswerMakesUsReadTheClock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(t, 0)
+		n := startNode(t, p)
+		v := &voter{want: true}
+		n.ask(v, opAcquire, "k", "t0")
+		synctest.Wait()
+		p.do(func() { p.clock = time.Hour })
+		n.ask(v, opAcquire, "k1", "t1")
+		synctest.Wait()
+		n.ask(v, opAcquire, "k2", "t2")
+		synctest.Wait()
+		got := v.all()
+		require.Equal(t, voteLate, got[1].kind)
+		require.Equal(t, voteGrant, got[2].kind, "no second one is refused")
+	})
+}
+
+func TestAGrantBringsTheServersTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(t, 0)
+		n := startNode(t, p)
+		v := &voter{want: true}
+		n.ask(v, opAcquire, "k", "t0")
+		synctest.Wait()
+		asked := n.server.asked
+		time.Sleep(100 * time.Millisecond)
+		n.ask(v, opAcquire, "k1", "t1")
+		synctest.Wait()
+		require.Equal(t, asked+100*time.Millisecond, n.server.asked)
 	})
 }
 

@@ -117,7 +117,7 @@ func (e *events) wants(k kind) bool {
 	if e == nil {
 		return false
 	}
-	return kinds[k].of(e.observer) != nil || e.logger != nil && e.logger.Enabled(context.Background(), kinds[k].level)
+	return e.logger != nil || kinds[k].of(e.observer) != nil
 }
 
 // emit never blocks.
@@ -172,7 +172,7 @@ func (e *events) deliver(q queued) {
 	if f := kinds[q.kind].of(e.observer); f != nil {
 		f(q.event)
 	}
-	if e.logger != nil {
+	if e.logger != nil && e.logger.Enabled(context.Background(), kinds[q.kind].level) {
 		e.logger.LogAttrs(context.Background(), kinds[q.kind].level, "redlock: "+q.event.Name, q.event.attrs()...)
 	}
 }

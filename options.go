@@ -191,7 +191,7 @@ func WithObserver(o Observer) Option {
 	return poolOption(func(p *poolOptions) { p.observer = &o })
 }
 
-// newPoolOptions applies opts over the defaults for a pool of n nodes, and checks what can be checked now.
+// newPoolOptions applies opts over the defaults and checks what does not depend on the nodes.
 func newPoolOptions(opts []Option) (*poolOptions, error) {
 	o := &poolOptions{drift: drift{defaultFactor, defaultFloor}, prefix: defaultPrefix}
 	for _, opt := range opts {
@@ -205,10 +205,11 @@ func newPoolOptions(opts []Option) (*poolOptions, error) {
 	if o.err != nil {
 		return nil, o.err
 	}
-	if _, _, err := o.terms(nil); err != nil {
+	t, _, err := o.terms(nil)
+	if err != nil {
 		return nil, err
 	}
-	ttl := o.lock.longest()
+	ttl := t.ttl
 	if o.nodeTimeout > ttl/timeoutShare {
 		return nil, usageError("WithNodeTimeout(%v) is more than a quarter of the TTL of %v: a slow node could use it up; set at most %v",
 			o.nodeTimeout, ttl, ttl/timeoutShare)
@@ -219,8 +220,8 @@ func newPoolOptions(opts []Option) (*poolOptions, error) {
 	return o, nil
 }
 
-// longest is the TTL or lease that this level asks for.
-func (o *lockOptions) longest() time.Duration {
+// life is the TTL or lease that this level asks for.
+func (o *lockOptions) life() time.Duration {
 	switch {
 	case o.lease > 0:
 		return o.lease
@@ -256,7 +257,7 @@ func (o *poolOptions) terms(opts []LockOption) (terms, retry, error) {
 		return terms{}, retry{}, errLeaseAndMaxHold
 	}
 
-	t := terms{ttl: l.longest(), lease: l.lease > 0, maxHold: l.maxHold, label: l.label}
+	t := terms{ttl: l.life(), lease: l.lease > 0, maxHold: l.maxHold, label: l.label}
 	t.ttl = time.Duration(min(millis(t.ttl), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	if t.validity = o.drift.validity(t.ttl); t.validity < time.Millisecond {
 		return terms{}, retry{}, usageError("a TTL of %v leaves nothing after the drift allowance of %v; the smallest that works is %v",

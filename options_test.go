@@ -54,7 +54,7 @@ func TestBadOptionsAreRefusedWithAdvice(t *testing.T) { // FAULTS 34
 func TestExtremeDurationsWork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
-		p := newPool(t, ps, WithTTL(math.MaxInt64))
+		p := testPool(t, ps, WithTTL(math.MaxInt64))
 		l := mustLock(t, p)
 		time.Sleep(24 * time.Hour)
 		require.True(t, l.Valid())
@@ -62,7 +62,24 @@ func TestExtremeDurationsWork(t *testing.T) {
 		require.Greater(t, time.Until(l.ValidUntil()), 90*365*24*time.Hour)
 		require.NoError(t, l.Unlock(bg))
 
-		p = newPool(t, ps, WithTTL(4*time.Millisecond))
+		p = testPool(t, ps, WithRetry(math.MaxInt64, math.MaxInt64))
+		require.NoError(t, mustLock(t, p).Unlock(bg))
+		ctx, cancel := context.WithTimeout(bg, time.Second)
+		defer cancel()
+		for _, x := range ps {
+			x.do(func() { x.keys["lock:a"] = value{s: "another's"} })
+		}
+		_, err := p.Lock(ctx, "a")
+		require.ErrorIs(t, err, ErrHeld)
+		for _, x := range ps {
+			x.flush()
+		}
+
+		p = testPool(t, ps, WithTTL(1), WithDrift(0, 0))
+		l = mustLock(t, p)
+		require.NoError(t, l.Unlock(bg))
+
+		p = testPool(t, ps, WithTTL(4*time.Millisecond))
 		l = mustLock(t, p)
 		time.Sleep(time.Second)
 		require.True(t, l.Valid())
@@ -125,6 +142,29 @@ func TestNoErrorShowsAPassword(t *testing.T) {
 	})
 }
 
+func TestAServerThatQuotesItsArgumentsShowsNoPassword(t *testing.T) {
+	const secret = "s3cr3t"
+	for _, said := range []string{
+		"ERR unknown command 'auth', with args beginning with: '" + secret + "' ", "ERR wrong password " + secret, "ERR user joe has no " + secret,
+	} {
+		bubble(t, func(t *testing.T) {
+			ps := newPeers(t, 1)
+			ps[0].errs["hello"], ps[0].errs["auth"] = "ERR unknown command 'HELLO', with args beginning with: '2' 'auth' '"+secret+"' ", said
+			c := redis.NewClient(&redis.Options{Addr: ps[0].name, Username: "joe", Password: secret, Dialer: ps[0].dial})
+			defer c.Close()
+			p, err := New([]*redis.Client{c})
+			require.NoError(t, err)
+			defer p.Close()
+			_, err = p.TryLock(bg, "a")
+			require.ErrorIs(t, err, ErrNoQuorum)
+			for _, s := range []string{err.Error(), fmt.Sprintf("%+v", p.Stats())} {
+				require.NotContains(t, s, secret)
+				require.NotContains(t, s, "joe")
+			}
+		})
+	}
+}
+
 func TestANodeIsNamedByItsAddress(t *testing.T) {
 	p, err := Open([]string{"redis://u:pw@10.0.0.1:7000/2", "unix://u:pw@/run/redis.sock", "rediss://:pw@example.com"})
 	require.NoError(t, err)
@@ -139,7 +179,7 @@ func TestANodeIsNamedByItsAddress(t *testing.T) {
 func TestBadArgumentsAreRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		for name, c := range map[string]struct {
 			resources []string
 			want      string
@@ -176,7 +216,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 func TestAnyNameWorks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		for _, name := range []string{"{a}b", "a b", "\x00\xff\r\n", "ключ", strings.Repeat("n", 64<<10), "*", "lock:lock:"} {
 			l, err := p.Lock(bg, name)
 			require.NoError(t, err)
@@ -196,7 +236,7 @@ func TestForeignDataIsReportedAndUntouched(t *testing.T) {
 		for _, x := range ps {
 			x.keys["lock:a"] = value{foreign: true}
 		}
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		_, err := p.TryLock(bg, "a")
 		require.ErrorIs(t, err, ErrNoQuorum)
 		require.Contains(t, err.Error(), "WRONGTYPE")
@@ -254,7 +294,7 @@ func TestEvenAndSingleNodesAreWarnedOf(t *testing.T) { // FAULTS 34
 	bubble(t, func(t *testing.T) {
 		for n, want := range map[int]int{1: 1, 2: 1, 3: 0, 4: 1, 5: 0} {
 			var r recorder
-			p := newPool(t, newPeers(t, n), WithObserver(r.observer()))
+			p := testPool(t, newPeers(t, n), WithObserver(r.observer()))
 			l := mustLock(t, p)
 			require.NoError(t, l.Unlock(bg))
 			synctest.Wait()

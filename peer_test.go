@@ -63,8 +63,8 @@ func newPeers(t *testing.T, n int) []*peer {
 	return ps
 }
 
-// newPool is a pool over peers whose clock is virtual, closed by the test's end.
-func newPool(t *testing.T, ps []*peer, opts ...Option) *Pool {
+// testPool is a pool over peers whose clock is virtual, closed by the test's end.
+func testPool(t *testing.T, ps []*peer, opts ...Option) *Pool {
 	t.Helper()
 	p := newOpenPool(t, ps, opts...)
 	t.Cleanup(func() { _ = p.Close() })
@@ -76,7 +76,7 @@ func newOpenPool(t *testing.T, ps []*peer, opts ...Option) *Pool {
 	return newOpenPoolAt(t, ps, &suspendClock{}, opts...)
 }
 
-// newPoolAt is newPool with a second clock that the test can move on its own.
+// newPoolAt is testPool with a second clock that the test can move on its own.
 func newPoolAt(t *testing.T, ps []*peer, c *suspendClock, opts ...Option) *Pool {
 	t.Helper()
 	p := newOpenPoolAt(t, ps, c, opts...)
@@ -318,8 +318,13 @@ func (p *peer) script(name string, keys, args []string) string {
 		return fmt.Sprintf(":%d\r\n", deleted)
 	}
 	refill := name == "renew" && missing > 0
+	ms, _ := strconv.ParseInt(args[1], 10, 64)
 	for _, k := range keys {
-		if _, ok := p.get(k); ok || !refill || !late {
+		v, ok := p.get(k)
+		switch {
+		case !ok && refill && late:
+		case ok && name == "acquire" && v.expires.Sub(p.now()).Milliseconds() >= ms:
+		default:
 			p.set(k, token, args[1])
 		}
 	}

@@ -95,7 +95,7 @@ func (q *quorum) acquire(ctx context.Context, t terms, resources, keys []string,
 	}
 	err := r.failure()
 	if r.verdict == won && why == nil {
-		err.note = "the round took " + elapsed(start, now).String() + ", which leaves nothing of a TTL of " + t.ttl.String()
+		err.note = "the round took " + elapsed(start, now).String() + ", which leaves nothing of the time the lock may be held"
 	}
 	if why == ErrClosed {
 		h.end(why)
@@ -143,9 +143,10 @@ func (q *quorum) topUp(h *hold) {
 // conclude draws the consequences of a renewal's verdict; it reports whether the hold is still alive.
 func (q *quorum) conclude(r *round) (alive bool, err error) {
 	h := r.h
+	alive = q.alive(h) // a round that was won after the deadline has won nothing
 	h.mu.Lock()
 	switch {
-	case h.phase != held:
+	case !alive || h.phase != held:
 		err = h.err
 		h.mu.Unlock()
 		return false, err
@@ -225,26 +226,47 @@ func (q *quorum) giveBack(h *hold, done chan struct{}) *round {
 	return r
 }
 
-// review says when a held lock is on fewer nodes than all, and when it is on all of them again.
+// awaitRelease waits for a release for a node timeout at most, and returns why too few nodes are free of the token, nil
+// if enough are or were before.
+func (q *quorum) awaitRelease(r *round) error {
+	_ = r.await(context.Background(), nil)
+	r.h.mu.Lock()
+	defer r.h.mu.Unlock()
+	if r.h.released = r.h.released || r.verdict == won; !r.h.released {
+		return r.failure()
+	}
+	return nil
+}
+
+// finishRelease is awaitRelease for the first release of a lock, which is told to the observer.
+func (q *quorum) finishRelease(r *round, ev Event) error {
+	err := q.awaitRelease(r)
+	q.counts.released.Add(1)
+	ev.Granted, ev.Err = r.granted, err
+	q.events.emit(evReleased, ev)
+	return err
+}
+
+// review says when a held lock is on fewer nodes than before, and when it is on all of them again.
 func (q *quorum) review(h *hold) {
 	if q.events == nil {
 		return
 	}
 	h.mu.Lock()
-	now := q.clock.now()
-	full := h.holding(now) == len(h.nodes)
-	changed := h.phase == held && h.heard && full == h.degraded
-	if changed {
-		h.degraded = !full
+	missing := len(h.nodes) - h.holding(q.clock.now())
+	before := h.missing
+	told := h.phase == held && h.heard
+	if told {
+		h.missing = missing
 	}
 	ev := q.describe(h)
 	h.mu.Unlock()
 	switch {
-	case !changed:
-	case full:
-		q.events.emit(evRestored, ev)
-	default:
+	case !told:
+	case missing > before:
 		q.events.emit(evDegraded, ev)
+	case missing == 0 && before > 0:
+		q.events.emit(evRestored, ev)
 	}
 }
 

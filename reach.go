@@ -109,10 +109,13 @@ func (n *node) dialAndCheck(ctx context.Context) (c *conn, reading serverClock, 
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	defer stop()
 	c, reading, err = newConn(ctx, nc, n.opts, n.clock.mono)
-	if err != nil && ctx.Err() != nil {
-		err = ctx.Err() // the true reason; a closed connection is but its effect
+	switch {
+	case err == nil:
+		return c, reading, nil
+	case ctx.Err() != nil:
+		return nil, serverClock{}, ctx.Err() // the true reason; a closed connection is but its effect
 	}
-	return c, reading, err
+	return nil, serverClock{}, withoutSecrets(err, n.opts.Username, n.opts.Password)
 }
 
 func (n *node) adopt(d dialed) {
@@ -141,7 +144,7 @@ func (n *node) disconnect() {
 func (n *node) markDown(why error, probeIn time.Duration) {
 	n.probeAt = n.clock.mono() + probeIn
 	n.mu.Lock()
-	wasUp := n.down == nil
+	wasUp := n.down == nil && !n.closing
 	n.down = why
 	queued := slices.Clone(n.queue[n.head:])
 	clear(n.queue)
@@ -159,15 +162,20 @@ func (n *node) tickDue() bool {
 	n.mu.Lock()
 	due, ok := n.undos.next()
 	n.mu.Unlock()
-	return ok && due <= now || now-n.server.asked >= idleReading
+	return n.stale || ok && due <= now || now-n.server.asked >= idleReading
 }
 
 // tick reads the server's clock and, behind it, releases what is due on the undo list. A release that ran after its
 // entry's second settles the entry for good.
 func (n *node) tick() {
 	asked := n.clock.mono()
+	n.stale = false
 	n.mu.Lock()
-	due := n.undos.take(asked, maxUndos)
+	limit := maxUndos
+	if n.closing {
+		limit = maxBatch
+	}
+	due := n.undos.take(asked, limit)
 	n.mu.Unlock()
 	n.cmds = append(n.cmds[:0], n.conn.time)
 	for _, u := range due {
@@ -186,7 +194,7 @@ func (n *node) tick() {
 		case e == nil && second > u.latest:
 			n.undos.done(u)
 			n.undone.Add(1)
-		case e == nil:
+		case e == nil && second > 0:
 			n.undos.again(u, asked+max(n.server.untilPast(u.latest, asked), time.Millisecond))
 		default: // refused or unanswered; never at once, for a server that chokes on it would be asked without end
 			n.undos.again(u, asked+undoRetry)
@@ -227,7 +235,7 @@ func (n *node) undoLaterLocked(r *request) {
 		due += min(n.server.untilPast(latest, now), forever)
 	}
 	dropped := n.undos.add(&undo{
-		keys: r.keys, token: r.token, latest: latest, ttl: r.ttl,
+		keys: r.keys, token: r.token, latest: latest,
 		due:    min(due, now+undoRetry), // once at once: most often nothing of it is left
 		expiry: due + min(r.ttl, forever) + time.Second,
 	})

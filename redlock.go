@@ -44,6 +44,41 @@ func New(clients []*redis.Client, opts ...Option) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newPool(clients, o)
+}
+
+// Open makes a pool from URLs, redis://, rediss:// (TLS) or unix://, one for each node, and owns its clients. A
+// password goes into the URL, percent-encoded; it is never shown. Nothing is sent yet.
+func Open(urls []string, opts ...Option) (*Pool, error) {
+	o, err := newPoolOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	var clients []*redis.Client
+	closeAll := func() {
+		for _, c := range clients {
+			_ = c.Close()
+		}
+	}
+	for i, u := range urls {
+		settings, err := parseURL(u)
+		if err != nil {
+			closeAll()
+			return nil, usageError("node %d of %d: %w", i+1, len(urls), err)
+		}
+		settings.DialTimeout = o.nodeTimeout // the default dialer keeps it
+		clients = append(clients, redis.NewClient(nodeOptions(settings, o.nodeTimeout)))
+	}
+	p, err := newPool(clients, o)
+	if err != nil {
+		closeAll()
+		return nil, err
+	}
+	p.owned = clients
+	return p, nil
+}
+
+func newPool(clients []*redis.Client, o *poolOptions) (*Pool, error) {
 	nodes, err := nodeSettings(clients)
 	if err != nil {
 		return nil, err
@@ -53,44 +88,6 @@ func New(clients []*redis.Client, opts ...Option) (*Pool, error) {
 		return nil, err
 	}
 	return start(nodes, o, need, newClock()), nil
-}
-
-// Open makes a pool from URLs, redis://, rediss:// (TLS) or unix://, one for each node, and owns its clients. A
-// password goes into the URL, percent-encoded; it is never shown. Nothing is sent yet.
-func Open(urls []string, opts ...Option) (*Pool, error) {
-	if len(urls) == 0 {
-		return nil, errNoNodes
-	}
-	clients := make([]*redis.Client, len(urls))
-	closeAll := func() {
-		for _, c := range clients {
-			if c != nil {
-				_ = c.Close()
-			}
-		}
-	}
-	timeout := defaultNodeTimeout
-	if o, err := newPoolOptions(opts); err != nil {
-		return nil, err
-	} else {
-		timeout = o.nodeTimeout
-	}
-	for i, u := range urls {
-		ro, err := parseURL(u)
-		if err != nil {
-			closeAll()
-			return nil, usageError("node %d of %d: %w", i+1, len(urls), err)
-		}
-		ro.DialTimeout = timeout // the default dialer keeps it
-		clients[i] = redis.NewClient(nodeOptions(ro, timeout))
-	}
-	p, err := New(clients, opts...)
-	if err != nil {
-		closeAll()
-		return nil, err
-	}
-	p.owned = clients
-	return p, nil
 }
 
 var errNoNodes = usageError("no nodes: give at least one, better five, independent Redis servers")

@@ -49,7 +49,7 @@ func nodeReasons(t *testing.T, err error) map[string]string {
 func TestALockExcludesAndUnlockFrees(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		a, b := newPool(t, ps), newPool(t, ps)
+		a, b := testPool(t, ps), testPool(t, ps)
 		l := mustLock(t, a)
 		synctest.Wait()
 		require.Equal(t, 5, owners(ps, "lock:a", l.Token()))
@@ -80,7 +80,7 @@ func TestValidityIsTTLLessElapsedLessDrift(t *testing.T) {
 		for _, p := range ps {
 			p.delay = 40 * time.Millisecond
 		}
-		p := newPool(t, ps, WithTTL(10*time.Second), WithLease(10*time.Second))
+		p := testPool(t, ps, WithTTL(10*time.Second), WithLease(10*time.Second))
 		start := time.Now()
 		l := mustLock(t, p)
 		validity := 10*time.Second - 100*time.Millisecond - 2*time.Millisecond
@@ -104,7 +104,7 @@ func TestAHungMinorityCostsNothing(t *testing.T) { // FAULTS 1, 6
 			p.delay = time.Millisecond
 		}
 		ps[0].hole, ps[1].hole = true, true
-		p := newPool(t, ps, WithTTL(time.Hour))
+		p := testPool(t, ps, WithTTL(time.Hour))
 		for range 20 {
 			start := time.Now()
 			l := mustLock(t, p)
@@ -127,7 +127,7 @@ func TestAHungMajorityEndsWithTheCtx(t *testing.T) { // FAULTS 2
 		for _, p := range ps[:3] {
 			p.hole = true
 		}
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		for _, lock := range []func(context.Context) error{
 			func(ctx context.Context) error { _, err := p.TryLock(ctx, "a"); return err },
 			func(ctx context.Context) error { _, err := p.Lock(ctx, "a"); return err },
@@ -159,7 +159,7 @@ func TestACancelledAcquireIsBackAtOnceAndUndone(t *testing.T) { // FAULTS 3, 12
 		for _, p := range ps[:3] {
 			p.hole = true
 		}
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		ctx, cancel := context.WithCancel(bg)
 		start := time.Now()
 		time.AfterFunc(100*time.Millisecond, cancel)
@@ -178,7 +178,7 @@ func TestEachNodeSaysWhyItFailed(t *testing.T) { // FAULTS 5, 8, 51
 		ps[0].refuse = true
 		ps[1].errs["hello"], ps[1].errs["time"] = "WRONGPASS invalid username-password pair", "NOAUTH Authentication required."
 		ps[2].errs["acquire"] = "OOM command not allowed when used memory > 'maxmemory'."
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		l := mustLock(t, p)
 		require.NoError(t, l.Unlock(bg))
 
@@ -204,7 +204,7 @@ func TestServerErrorsAreThatNodesReasonAndNoStorm(t *testing.T) { // FAULTS 51
 				for _, p := range ps[:2] {
 					p.errs["acquire"] = reply
 				}
-				p := newPool(t, ps)
+				p := testPool(t, ps)
 				l := mustLock(t, p)
 				require.NoError(t, l.Unlock(bg))
 
@@ -233,7 +233,7 @@ func TestNoReplyMakesAPanic(t *testing.T) { // FAULTS 8
 				ps := newPeers(t, 5)
 				ps[0].raw["acquire"], ps[0].raw["renew"], ps[0].raw["release"] = reply, reply, reply
 				ps[1].raw["time"] = reply
-				p := newPool(t, ps)
+				p := testPool(t, ps)
 				for range 3 {
 					l := mustLock(t, p)
 					require.NoError(t, l.Extend(bg))
@@ -249,7 +249,7 @@ func TestAFailedRoundOfAFrozenMajorityLeavesNothing(t *testing.T) { // FAULTS 7
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
 		const ttl = 4 * time.Second
-		p := newPool(t, ps, WithTTL(ttl))
+		p := testPool(t, ps, WithTTL(ttl))
 		warm(t, p)
 		for _, x := range ps[:3] {
 			x.freeze()
@@ -271,7 +271,7 @@ func TestAFailedRoundOfAFrozenMajorityLeavesNothing(t *testing.T) { // FAULTS 7
 func TestARequestThatLandsLateIsUndone(t *testing.T) { // FAULTS 11
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		warm(t, p)
 		for _, x := range ps[:3] {
 			x.do(func() { x.delay = 300 * time.Millisecond }) // past the node timeout, before the latest second
@@ -300,7 +300,7 @@ func undoPending(p *Pool) int {
 func TestARequestThatLandsAfterItsSecondWritesNothing(t *testing.T) { // FAULTS 7, 53
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 1)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		warm(t, p)
 		ps[0].freeze()
 		_, err := p.TryLock(bg, "a")
@@ -319,7 +319,7 @@ func TestLockWaitsForNodesToComeBack(t *testing.T) { // FAULTS 9
 		for _, x := range ps {
 			x.refuse = true
 		}
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		time.AfterFunc(10*time.Second, func() {
 			for _, x := range ps {
 				x.restart()
@@ -334,7 +334,7 @@ func TestLockWaitsForNodesToComeBack(t *testing.T) { // FAULTS 9
 func TestALostReplyCountsAsOurs(t *testing.T) { // FAULTS 10
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		warm(t, p)
 		for _, x := range ps {
 			x.do(func() { x.drop = "acquire" })
@@ -352,7 +352,7 @@ func TestALostReplyCountsAsOurs(t *testing.T) { // FAULTS 10
 func TestALostReplyToTheReleaseIsAskedAgain(t *testing.T) { // FAULTS 15
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		l := mustLock(t, p)
 		synctest.Wait()
 		for _, x := range ps {
@@ -371,7 +371,7 @@ func TestALoserLeavesNothingOnASlowThirdNode(t *testing.T) { // FAULTS 13
 		for _, x := range ps[:2] {
 			x.keys["lock:a"] = value{s: "another's"}
 		}
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		_, _ = p.TryLock(bg, "b") // connects
 		synctest.Wait()
 		ps[2].do(func() { ps[2].delay = 100 * time.Millisecond })
@@ -389,7 +389,7 @@ func TestALoserLeavesNothingOnASlowThirdNode(t *testing.T) { // FAULTS 13
 func TestUnlockIsBoundedAndFinishedLater(t *testing.T) { // FAULTS 14
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		l := mustLock(t, p)
 		synctest.Wait()
 		for _, x := range ps {
@@ -415,7 +415,7 @@ func TestUnlockIsBoundedAndFinishedLater(t *testing.T) { // FAULTS 14
 func TestUnlockWithADeadCtx(t *testing.T) { // FAULTS 17
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		ctx, cancel := context.WithCancel(bg)
 		l, err := p.Lock(ctx, "a")
 		require.NoError(t, err)
@@ -430,7 +430,7 @@ func TestUnlockWithADeadCtx(t *testing.T) { // FAULTS 17
 func TestAfterTheEnd(t *testing.T) { // FAULTS 18, 30
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		l := mustLock(t, p)
 		require.NoError(t, l.Unlock(bg))
 		require.NoError(t, l.Unlock(bg))
@@ -470,7 +470,7 @@ func TestGrantedAndFrozenPastTheTTLIsNoLock(t *testing.T) { // FAULTS 55
 func TestMultiLockIsAllOrNothing(t *testing.T) { // FAULTS 45
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		b, err := p.Lock(bg, "b")
 		require.NoError(t, err)
 		_, err = p.TryMultiLock(bg, []string{"c", "a", "b", "c"})
@@ -504,7 +504,7 @@ func TestMultiLockIsAllOrNothing(t *testing.T) { // FAULTS 45
 func TestDoUnlocksAndEndsItsCtxOnLoss(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps, WithTTL(time.Second))
+		p := testPool(t, ps, WithTTL(time.Second))
 		work := errors.New("work")
 		require.ErrorIs(t, p.Do(bg, "a", func(context.Context) error { return work }), work)
 		synctest.Wait()
@@ -539,7 +539,7 @@ func TestDoUnlocksAndEndsItsCtxOnLoss(t *testing.T) {
 func TestAPanicInDoReleasesAndGoesOn(t *testing.T) { // FAULTS 27
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		require.PanicsWithValue(t, "boom", func() {
 			_ = p.Do(bg, "a", func(context.Context) error { panic("boom") })
 		})
@@ -554,7 +554,7 @@ func TestOverlappingMultiLocksAllFinish(t *testing.T) { // FAULTS 44
 		for i, x := range ps {
 			x.delay = time.Duration(i+1) * time.Millisecond
 		}
-		pools := []*Pool{newPool(t, ps), newPool(t, ps), newPool(t, ps)}
+		pools := []*Pool{testPool(t, ps), testPool(t, ps), testPool(t, ps)}
 		sets := [][]string{{"a", "b"}, {"b", "c"}, {"c", "a"}, {"a", "b", "c", "a"}, {"c"}, {"b", "a"}}
 		busy := map[string]int{}
 		var mu sync.Mutex

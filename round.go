@@ -84,7 +84,10 @@ func (r *round) sending(req *request) bool {
 	if r.h.phase == dead {
 		return false
 	}
-	r.h.nodes[req.node].asked = true
+	if !req.sent {
+		req.sent = true
+		r.h.sent(req.node)
+	}
 	return true
 }
 
@@ -94,7 +97,10 @@ func (r *round) answered(req *request, v vote) {
 	h := r.h
 	h.mu.Lock()
 	if r.op.mayCreate() {
-		h.apply(req.node, v, r.since, req.resent)
+		if req.sent {
+			h.nodes[req.node].open--
+		}
+		h.apply(req.node, v, r.since, req.resent || req.sent && v.kind == voteNone)
 		if r.op == opRenew && h.phase == held {
 			h.advance(r.q.majority, r.q.clock.now)
 		}

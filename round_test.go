@@ -10,7 +10,7 @@ import (
 
 func TestAVoteAfterTheNodeTimeoutDecidesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		q := newPool(t, newPeers(t, 3)).quorum
+		q := testPool(t, newPeers(t, 3)).quorum
 		terms, _, err := (&poolOptions{drift: drift{0.01, 0}}).terms(nil)
 		require.NoError(t, err)
 		terms.nodeTimeout = 250 * time.Millisecond
@@ -37,7 +37,7 @@ func TestAVoteAfterTheNodeTimeoutDecidesNothing(t *testing.T) {
 func TestALocksNodeTimeoutIsAQuarterOfItsTTL(t *testing.T) { // FAULTS 6
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		warm(t, p)
 		for _, x := range ps {
 			x.freeze()
@@ -67,7 +67,7 @@ func TestHeldIsOnlyWhatTheDenialsProve(t *testing.T) {
 			for _, x := range ps[5-c.down:] {
 				x.refuse = true
 			}
-			p := newPool(t, ps)
+			p := testPool(t, ps)
 			warmOthers(t, p)
 			_, err := p.TryLock(bg, "a")
 			require.ErrorIs(t, err, c.want, "%+v", c)
@@ -108,7 +108,7 @@ func TestANodeInDoubtIsReleasedEvenAfterItDenied(t *testing.T) {
 		{first: vote{kind: voteGrant}, then: vote{kind: voteDenied}},
 	} {
 		h.nodes[0] = standing{asked: true}
-		h.apply(0, c.first, instant{}, c.resent)
+		h.apply(0, c.first, instant{}, c.resent || c.first.kind == voteNone)
 		if c.then.kind != voteNone {
 			h.nodes[0].asked = true // a renewal left
 			h.apply(0, c.then, instant{}, false)
@@ -127,7 +127,7 @@ func warmOthers(t *testing.T, p *Pool) {
 func TestARefillIsNoVote(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
-		p := newPool(t, ps, WithTTL(9*time.Second))
+		p := testPool(t, ps, WithTTL(9*time.Second))
 		l := mustLock(t, p)
 		time.Sleep(time.Second)
 		until := l.ValidUntil()
@@ -143,13 +143,34 @@ func TestARefillIsNoVote(t *testing.T) {
 	})
 }
 
+func TestADenialDoesNotRuleOutWhatIsStillUnderWay(t *testing.T) {
+	h := newHold(terms{}, nil, nil, "token", 1, instant{})
+	h.sent(0) // two renewals leave; the first finds a rival, the second finds the key gone and sets it
+	h.sent(0)
+	h.nodes[0].open--
+	h.apply(0, vote{kind: voteDenied}, instant{}, false)
+	require.True(t, h.nodes[0].asked)
+	h.nodes[0].open--
+	h.apply(0, vote{kind: voteRefill}, instant{}, false)
+	require.True(t, h.nodes[0].asked)
+	h.apply(0, vote{kind: voteDenied}, instant{}, false)
+	require.False(t, h.nodes[0].asked)
+}
+
+func TestAnOlderGrantDoesNotHideANewerOne(t *testing.T) {
+	h := newHold(terms{ttl: 100, validity: 99}, nil, nil, "token", 1, instant{})
+	h.apply(0, vote{kind: voteGrant}, instant{50, 50}, false)
+	h.apply(0, vote{kind: voteGrant}, instant{20, 20}, false)
+	require.Equal(t, instant{50, 50}, h.nodes[0].at)
+}
+
 func TestARoundIsDecidedAsSoonAsItCanBe(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, n := range []int{1, 2, 3, 4, 5} {
 			need := majorityOf(n)
 			// won by the fastest need nodes
 			ps := newPeers(t, n)
-			p := newPool(t, ps)
+			p := testPool(t, ps)
 			warm(t, p)
 			for i, x := range ps {
 				x.do(func() { x.delay = time.Duration(i+1) * time.Millisecond })

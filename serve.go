@@ -28,6 +28,7 @@ func (n *node) serve(batch []*request) {
 	unanswered := batch[:0]
 	noScript := false
 	var micros int64
+	late := false
 	for i, r := range batch {
 		cmd := n.cmds[i].(*redis.Cmd)
 		e := cmd.Err()
@@ -38,6 +39,7 @@ func (n *node) serve(batch []*request) {
 		}
 		v := parse(r, cmd.Val(), e)
 		micros = max(micros, v.micros)
+		late = late || v.kind == voteLate
 		if r.op == opRelease {
 			n.settleRelease(r, v)
 		}
@@ -47,6 +49,7 @@ func (n *node) serve(batch []*request) {
 	if micros > 0 {
 		n.read(micros, asked)
 	}
+	n.stale = n.stale || late
 	for op, k := range used {
 		for _, s := range n.slots[op][:k] {
 			s.key, s.token = "", ""
@@ -173,8 +176,8 @@ func (n *node) inDoubt(r *request, wrote bool) {
 
 // read notes the server's clock, asked for at the given instant.
 func (n *node) read(micros int64, asked time.Duration) {
-	n.server = serverClock{micros: micros, asked: asked}
 	n.mu.Lock()
+	n.server = serverClock{micros: micros, asked: asked}
 	n.undos.settle(micros / 1_000_000)
 	n.mu.Unlock()
 }

@@ -17,7 +17,6 @@ type undo struct {
 	keys   []string
 	token  string
 	latest int64         // the server's clock must have left this second when the release runs; 0: any time will do
-	ttl    time.Duration // how long a key of the token lives without us
 	due    time.Duration // when to ask next, monotonic since the epoch
 	expiry time.Duration // when the key is gone by itself, monotonic since the epoch
 }

@@ -23,7 +23,7 @@ type waiter struct {
 
 // pause is how long to wait after a round that failed with err.
 func (w *waiter) pause(err error) time.Duration {
-	w.limit = min(max(w.limit*2, w.retry.min), w.retry.max)
+	w.limit = min(max(min(w.limit, forever)*2, w.retry.min), w.retry.max, forever)
 	d := rand.N(w.limit + 1)
 	var q *QuorumError
 	if errors.As(err, &q) && q.expiry > 0 {

@@ -36,7 +36,7 @@ func TestAPauseEndsWhenTheHoldersKeysRunOut(t *testing.T) {
 		for i, x := range ps { // three of five have to run out, the third does after 300 ms
 			x.keys["lock:a"] = value{s: "dead holder's", expires: time.Now().Add(time.Duration(i+1) * 100 * time.Millisecond)}
 		}
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		start := time.Now()
 		_, err := p.Lock(bg, "a", WithRetry(time.Hour, time.Hour))
 		require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestAPauseEndsWhenTheHoldersKeysRunOut(t *testing.T) {
 func TestACtxThatEndsInARoundKeepsTheReasonOfTheOneBefore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
-		p, rival := newPool(t, ps), newPool(t, ps)
+		p, rival := testPool(t, ps), testPool(t, ps)
 		mustLock(t, p)
 		warmOthers(t, rival)
 		for _, x := range ps {

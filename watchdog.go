@@ -23,19 +23,24 @@ type watchdog struct {
 	wake chan struct{} // with room for one
 	stop chan struct{}
 
-	mu     sync.Mutex // guards the fields below and every watched but its hold
-	heap   watchHeap
+	mu     sync.Mutex    // guards the fields below and every watched but its hold
+	list   []*watched    // all that is held, also while run attends to it
+	heap   watchHeap     // by when to attend to it
+	queue  []*watched    // due, but too many renewals are under way
 	tick   time.Duration // a tenth of the smallest TTL held
 	sleeps time.Duration // until when run sleeps, monotonic since the epoch
 	flying int           // renewal rounds under way
 	due    []*watched    // of run alone: what takeDue returned last
 	skew   time.Duration // boot less monotonic time when all holds were last checked
+	tuned  time.Duration // when tick was last computed, monotonic since the epoch
 }
 
 // watched is a hold as the watchdog sees it; it lives in the lock's handle.
 type watched struct {
 	h       *hold         // set by add, then read-only
+	pos     int           // in the list
 	index   int           // in the heap; -1 while it is not there
+	queued  bool          // in the queue
 	next    time.Duration // when to attend to it, monotonic since the epoch
 	renewAt time.Duration // when its renewal is due
 	first   bool          // the first due is for a top-up alone
@@ -52,19 +57,33 @@ func newWatchdog(q *quorum) *watchdog {
 func (w *watchdog) add(t *watched, h *hold) {
 	*t = watched{h: h, index: -1, renewAt: h.began.mono + h.nodeTimeout, first: true}
 	w.mu.Lock()
-	if len(w.heap) == 0 {
+	if len(w.list) == 0 {
 		w.tick = longestTick
 	}
-	w.tick = max(time.Millisecond, min(w.tick, h.ttl/10))
+	w.tick = tickFor(w.tick, h.ttl)
+	t.pos = len(w.list)
+	w.list = append(w.list, t)
 	w.mu.Unlock()
 	w.put(t)
+}
+
+func tickFor(tick, ttl time.Duration) time.Duration {
+	return max(time.Millisecond, min(tick, ttl/10))
 }
 
 // remove ends the watch. A renewal under way is dropped where it was not sent yet.
 func (w *watchdog) remove(t *watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if t.gone {
+		return
+	}
 	t.gone = true
+	last := len(w.list) - 1
+	w.list[t.pos] = w.list[last]
+	w.list[t.pos].pos = t.pos
+	w.list[last] = nil
+	w.list = w.list[:last]
 	if t.index >= 0 {
 		heap.Remove(&w.heap, t.index)
 	}
@@ -73,8 +92,8 @@ func (w *watchdog) remove(t *watched) {
 // put brings a hold to its place in the heap: the next renewal, the end of the round under way or the deadline,
 // whichever is first.
 func (w *watchdog) put(t *watched) {
-	now := w.roughly()
 	t.h.mu.Lock()
+	now := w.q.clock.now()
 	deadline := now.mono + min(t.h.left(now), forever)
 	t.h.mu.Unlock()
 
@@ -86,8 +105,8 @@ func (w *watchdog) put(t *watched) {
 	t.next = t.renewAt
 	if t.round != nil {
 		t.next = t.round.start.mono + t.round.timeout
-	} else if w.flying >= maxRenewals {
-		t.next = max(t.next, now.mono+time.Millisecond)
+	} else if t.queued {
+		t.next = forever
 	}
 	t.next = min(t.next, deadline)
 	if t.index >= 0 {
@@ -98,15 +117,6 @@ func (w *watchdog) put(t *watched) {
 	if t.next < w.sleeps {
 		w.nudge()
 	}
-}
-
-// roughly is now without a system call: the second clock as far ahead as at the last pass. It decides when to look, not
-// what is seen.
-func (w *watchdog) roughly() instant {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	mono := w.q.clock.mono()
-	return instant{mono: mono, boot: mono + w.skew}
 }
 
 func (w *watchdog) nudge() {
@@ -120,13 +130,13 @@ func (w *watchdog) nudge() {
 func (w *watchdog) all() []*watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.heap)
+	return slices.Clone(w.list)
 }
 
 func (w *watchdog) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.heap)
+	return len(w.list)
 }
 
 // run is the watchdog's goroutine. It ends when stop is closed.
@@ -156,14 +166,7 @@ func (w *watchdog) run() {
 // pass attends to every hold that is due. Timers stand still while the machine is suspended, and so does the heap's
 // order; so where the clock that runs on has got ahead, every hold is checked.
 func (w *watchdog) pass() {
-	now := w.q.clock.now()
-	w.mu.Lock()
-	jumped := now.boot-now.mono-w.skew > time.Millisecond
-	if jumped {
-		w.skew = now.boot - now.mono
-	}
-	w.mu.Unlock()
-	if jumped {
+	if w.jumped() {
 		for _, t := range w.all() {
 			if w.q.alive(t.h) {
 				w.hurry(t)
@@ -171,11 +174,54 @@ func (w *watchdog) pass() {
 		}
 	}
 	due := w.takeDue()
-	for _, t := range due {
+	for i, t := range due {
 		w.attend(t)
+		if i%maxBatch == maxBatch-1 {
+			w.q.nudge()
+		}
 	}
 	clear(due)
+	w.drain()
 	w.q.nudge()
+}
+
+// jumped says whether the clock that runs on while the machine is suspended has got ahead since it last did. Once a
+// second it also finds the smallest TTL held.
+func (w *watchdog) jumped() bool {
+	now := w.q.clock.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now.mono-w.tuned >= longestTick {
+		w.tuned, w.tick = now.mono, longestTick
+		for _, t := range w.list {
+			w.tick = tickFor(w.tick, t.h.ttl)
+		}
+	}
+	ahead := now.boot - now.mono - w.skew
+	if ahead > time.Millisecond || ahead < -time.Millisecond {
+		w.skew += ahead
+	}
+	return ahead > time.Millisecond
+}
+
+// drain starts renewals that had to wait until others were over.
+func (w *watchdog) drain() {
+	for {
+		w.mu.Lock()
+		if len(w.queue) == 0 || w.flying >= maxRenewals {
+			w.mu.Unlock()
+			return
+		}
+		t := w.queue[0]
+		w.queue = w.queue[1:]
+		t.queued = false
+		gone, due := t.gone, t.renewAt
+		w.mu.Unlock()
+		if !gone {
+			w.renew(t, max(0, w.q.clock.mono()-due))
+			w.put(t)
+		}
+	}
 }
 
 // takeDue removes from the heap what is due, and what will be within the slack: so renewals leave in batches and not
@@ -218,10 +264,9 @@ func (w *watchdog) attend(t *watched) {
 	}
 
 	// 2. A round that ran out of time is decided now.
-	now := w.roughly()
+	now := w.q.clock.now()
 	w.mu.Lock()
-	r, due, first := t.round, t.renewAt, t.first
-	busy := w.flying >= maxRenewals
+	r, due, first, queued := t.round, t.renewAt, t.first, t.queued
 	soon := now.mono + w.slack()
 	w.mu.Unlock()
 	switch {
@@ -235,10 +280,19 @@ func (w *watchdog) attend(t *watched) {
 	case due <= soon && h.lease:
 		w.q.topUp(h)
 		w.plan(t, forever)
-	case due <= soon && !busy:
-		w.renew(t, max(0, now.mono-due))
+	case due <= soon && !queued:
+		w.wait(t)
+		w.drain()
 	}
 	w.put(t)
+}
+
+// wait queues a hold for drain.
+func (w *watchdog) wait(t *watched) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.queued = true
+	w.queue = append(w.queue, t)
 }
 
 // satisfied says whether a fresh hold is on all nodes, and then plans its first true renewal.
@@ -298,6 +352,9 @@ func (w *watchdog) settled(t *watched, r *round) {
 	w.mu.Lock()
 	w.flying--
 	t.round, t.renewAt = nil, next
+	if len(w.queue) > 0 {
+		w.nudge()
+	}
 	w.mu.Unlock()
 	if alive {
 		w.put(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,7 +43,7 @@ func TestAHeldLockKeepsRivalsOut(t *testing.T) { // FAULTS 19
 			p.delay = time.Millisecond
 		}
 		const ttl = time.Second
-		p, rival := newPool(t, ps, WithTTL(ttl)), newPool(t, ps, WithTTL(ttl))
+		p, rival := testPool(t, ps, WithTTL(ttl)), testPool(t, ps, WithTTL(ttl))
 		l := mustLock(t, p)
 		ctx, cancel := context.WithTimeout(bg, 5*ttl)
 		defer cancel()
@@ -58,7 +59,7 @@ func TestAFrozenMajorityIsALossByTheDeadline(t *testing.T) { // FAULTS 20
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
 		var r recorder
-		p := newPool(t, ps, WithTTL(3*time.Second), WithObserver(r.observer()))
+		p := testPool(t, ps, WithTTL(3*time.Second), WithObserver(r.observer()))
 		l := mustLock(t, p)
 		time.Sleep(4 * time.Second) // renewed
 		for _, x := range ps[:3] {
@@ -90,7 +91,7 @@ func TestAFrozenMajorityIsALossByTheDeadline(t *testing.T) { // FAULTS 20
 func TestKeysGoneOnAMajorityAreALossAtTheNextRenewal(t *testing.T) { // FAULTS 21
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		l := mustLock(t, p)
 		time.Sleep(time.Second)
 		for _, x := range ps[:3] {
@@ -110,7 +111,7 @@ func TestOneFailedRenewalRoundLosesNothing(t *testing.T) { // FAULTS 22
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
 		var r recorder
-		p := newPool(t, ps, WithTTL(9*time.Second), WithObserver(r.observer()))
+		p := testPool(t, ps, WithTTL(9*time.Second), WithObserver(r.observer()))
 		l := mustLock(t, p)
 		time.Sleep(time.Second)
 		for _, x := range ps {
@@ -132,7 +133,7 @@ func TestNodesThatForgetOneAfterTheOtherAreHealed(t *testing.T) { // FAULTS 23
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
 		var r recorder
-		p := newPool(t, ps, WithTTL(9*time.Second), WithObserver(r.observer()))
+		p := testPool(t, ps, WithTTL(9*time.Second), WithObserver(r.observer()))
 		l := mustLock(t, p)
 		time.Sleep(time.Second)
 		require.Equal(t, 2, l.Margin())
@@ -213,10 +214,129 @@ func TestASteppedWallClockNeverLengthensALock(t *testing.T) { // FAULTS 39
 	})
 }
 
+func TestAClockSteppedBackAndForthCostsNothing(t *testing.T) { // FAULTS 39
+	bubble(t, func(t *testing.T) {
+		c := &suspendClock{}
+		var readings atomic.Int64
+		c.hook = func() time.Duration { readings.Add(1); return 0 }
+		p := newPoolAt(t, newPeers(t, 3), c)
+		for _, step := range []time.Duration{time.Hour, -time.Hour, -time.Hour, time.Hour, 60 * time.Millisecond, -60 * time.Millisecond} {
+			c.jump(step)
+			time.Sleep(2 * time.Second)
+			l := mustLock(t, p)
+			before := readings.Load()
+			time.Sleep(25 * time.Second)
+			require.True(t, l.Valid(), "after a step of %v", step)
+			require.Less(t, readings.Load()-before, int64(200), "the watchdog must not spin")
+			require.NoError(t, l.Unlock(bg))
+		}
+	})
+}
+
+func TestAnExtendThatIsWonAfterTheDeadlineFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		c := &suspendClock{}
+		p := newPoolAt(t, ps, c)
+		l := mustLock(t, p)
+		synctest.Wait()
+		for _, x := range ps {
+			x.do(func() { x.delay = 100 * time.Millisecond })
+		}
+		time.AfterFunc(50*time.Millisecond, func() { c.jump(time.Minute) }) // suspended in mid-round; no tick comes first
+		require.ErrorIs(t, l.Extend(bg), ErrLost)
+		require.False(t, l.Valid())
+		require.Zero(t, p.Stats().Renewed)
+		time.Sleep(4 * time.Second)
+		require.Zero(t, leftovers(ps))
+	})
+}
+
+func TestMoreRenewalsThanFitAreSentInTurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		c := &suspendClock{}
+		var readings atomic.Int64
+		c.hook = func() time.Duration { readings.Add(1); return 0 }
+		p := newPoolAt(t, ps, c, WithTTL(9*time.Second))
+		var locks []*Lock
+		for i := range 3 * maxRenewals {
+			l, err := p.Lock(bg, fmt.Sprint("r", i))
+			require.NoError(t, err)
+			locks = append(locks, l)
+		}
+		time.Sleep(time.Second)
+		for _, x := range ps {
+			x.do(func() { x.delay = 50 * time.Millisecond })
+		}
+		before := readings.Load()
+		time.Sleep(20 * time.Second)
+		require.Less(t, readings.Load()-before, int64(1_000_000), "waiting must not be spinning")
+		for _, l := range locks {
+			require.True(t, l.Valid())
+		}
+		require.Equal(t, len(locks), p.Stats().Held)
+		for _, x := range ps {
+			x.do(func() { x.delay = 0 })
+		}
+		time.Sleep(time.Second)
+		require.NoError(t, p.Close())
+		time.Sleep(time.Second)
+	})
+}
+
+func TestCloseReleasesWhatIsBeingRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		for range 5 {
+			p := newOpenPool(t, ps, WithTTL(9*time.Second))
+			var locks []*Lock
+			for i := range 300 {
+				l, err := p.Lock(bg, fmt.Sprint("r", i))
+				require.NoError(t, err)
+				locks = append(locks, l)
+			}
+			time.Sleep(2625*time.Millisecond + time.Duration(len(locks)))
+			for p.Stats().Renewed == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			require.NoError(t, p.Close())
+			for _, l := range locks {
+				require.ErrorIs(t, l.Err(), ErrUnlocked)
+			}
+			require.Zero(t, leftovers(ps))
+		}
+	})
+}
+
+func TestAFurtherDropIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		var r recorder
+		p := testPool(t, ps, WithTTL(3*time.Second), WithObserver(r.observer()))
+		mustLock(t, p)
+		time.Sleep(time.Second)
+		require.Empty(t, r.of("degraded"))
+		ps[0].freeze()
+		time.Sleep(10 * time.Second)
+		ps[1].freeze()
+		time.Sleep(10 * time.Second)
+		var margins []int
+		for _, e := range r.of("degraded") {
+			margins = append(margins, e.Margin)
+		}
+		require.Equal(t, []int{1, 0}, margins)
+		ps[0].thaw()
+		ps[1].thaw()
+		time.Sleep(5 * time.Second)
+		require.Len(t, r.of("restored"), 1)
+	})
+}
+
 func TestMaxHoldEndsALock(t *testing.T) { // FAULTS 26
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps, WithTTL(time.Second))
+		p := testPool(t, ps, WithTTL(time.Second))
 		start := time.Now()
 		l := mustLock(t, p, WithMaxHold(3*time.Second))
 		time.Sleep(2900 * time.Millisecond)
@@ -236,7 +356,7 @@ func TestALeaseIsToppedUpOnceAndEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
 		ps[4].errs["acquire"] = "BUSY Redis is busy running a script."
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		start := time.Now()
 		l := mustLock(t, p, WithLease(10*time.Second))
 		synctest.Wait()
@@ -261,7 +381,7 @@ func TestAToppedUpNodeVouchesForNoMoreThanTheLease(t *testing.T) {
 		for _, x := range ps[3:] {
 			x.errs["acquire"] = "BUSY Redis is busy running a script."
 		}
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		l := mustLock(t, p, WithLease(10*time.Second))
 		synctest.Wait()
 		for _, x := range ps[3:] {
@@ -281,7 +401,7 @@ func TestAToppedUpNodeVouchesForNoMoreThanTheLease(t *testing.T) {
 func TestExtendProlongsALease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		l := mustLock(t, p, WithLease(10*time.Second))
 		time.Sleep(9 * time.Second)
 		require.NoError(t, l.Extend(bg))
@@ -304,7 +424,7 @@ func TestExtendProlongsALease(t *testing.T) {
 func TestARenewalCountedAfterTheDeadlineIsNone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
-		p := newPool(t, ps)
+		p := testPool(t, ps)
 		l := mustLock(t, p, WithLease(time.Second), WithRetry(time.Millisecond, time.Millisecond))
 		time.Sleep(900 * time.Millisecond)
 		for _, x := range ps {
@@ -322,7 +442,7 @@ func TestARenewalCountedAfterTheDeadlineIsNone(t *testing.T) {
 func TestUnlockRacingARenewalLeavesNothing(t *testing.T) { // FAULTS 16
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
-		p := newPool(t, ps, WithTTL(9*time.Millisecond), WithDrift(0, 0))
+		p := testPool(t, ps, WithTTL(9*time.Millisecond), WithDrift(0, 0))
 		for i := range 10_000 {
 			l, err := p.Lock(bg, "a")
 			require.NoError(t, err)
@@ -342,7 +462,7 @@ func TestASlowObserverDelaysNothing(t *testing.T) { // FAULTS 29
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
 		block := make(chan struct{})
-		p := newPool(t, ps, WithTTL(time.Second), WithObserver(Observer{
+		p := testPool(t, ps, WithTTL(time.Second), WithObserver(Observer{
 			Acquired: func(Event) { <-block },
 			Renewed:  func(Event) { <-block },
 		}))
@@ -360,7 +480,7 @@ func TestDegradedAndRestoredAreTold(t *testing.T) {
 		ps := newPeers(t, 5)
 		ps[4].refuse = true
 		var r recorder
-		p := newPool(t, ps, WithTTL(3*time.Second), WithObserver(r.observer()))
+		p := testPool(t, ps, WithTTL(3*time.Second), WithObserver(r.observer()))
 		l := mustLock(t, p)
 		synctest.Wait()
 		require.Len(t, r.of("degraded"), 1)
@@ -386,7 +506,7 @@ func TestMarginIsTheLossesALockSurvives(t *testing.T) {
 			for _, x := range ps[c.up:] {
 				x.refuse = true
 			}
-			p := newPool(t, ps, WithQuorum(c.quorum))
+			p := testPool(t, ps, WithQuorum(c.quorum))
 			l := mustLock(t, p)
 			synctest.Wait()
 			require.Equal(t, c.want, l.Margin(), "%+v", c)
@@ -397,7 +517,7 @@ func TestMarginIsTheLossesALockSurvives(t *testing.T) {
 func TestALockAboveTheMajorityIsKeptByAMajority(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		p := newPool(t, ps, WithQuorum(All), WithTTL(3*time.Second))
+		p := testPool(t, ps, WithQuorum(All), WithTTL(3*time.Second))
 		l := mustLock(t, p)
 		for _, x := range ps[:2] {
 			x.freeze()
@@ -413,7 +533,7 @@ func TestManyHeldLocksCostNoGoroutines(t *testing.T) { // FAULTS 28 in small
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
 		ps[2].hole = true
-		p := newPool(t, ps, WithTTL(9*time.Second))
+		p := testPool(t, ps, WithTTL(9*time.Second))
 		var locks []*Lock
 		for i := range 5000 {
 			l, err := p.Lock(bg, fmt.Sprint("r", i))

@@ -31,6 +31,9 @@ for i = 1, #KEYS do
   end
 end
 for i = 1, #KEYS do
-  redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
+  -- A renewal may have been here before a top-up: a key of ours is never cut short.
+  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
+    redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
+  end
 end
 return granted
