@@ -1,0 +1,294 @@
+package integration_test
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// shell runs the scripts of the library on one server, as they lie in its source.
+type shell struct {
+	t *testing.T
+	c *redis.Client
+}
+
+// run loads a script from ../scripts and calls it by its digest, as the library does.
+func (s shell) run(name string, keys []string, args ...any) (any, error) {
+	s.t.Helper()
+	source, err := os.ReadFile("../scripts/" + name + ".lua")
+	require.NoError(s.t, err)
+	sum := sha1.Sum(source)
+	sha, err := s.c.ScriptLoad(bg, string(source)).Result()
+	require.NoError(s.t, err)
+	require.Equal(s.t, hex.EncodeToString(sum[:]), sha)
+	return s.c.EvalSha(bg, sha, keys, args...).Result()
+}
+
+// second is the server's clock, moved by some seconds.
+func (s shell) second(more int64) int64 { return s.c.Time(bg).Val().Unix() + more }
+
+func (s shell) acquire(token string, more int64, keys ...string) (any, error) {
+	s.t.Helper()
+	return s.run("acquire", keys, token, 10_000, s.second(more))
+}
+
+func (s shell) renew(token string, more int64, keys ...string) (any, error) {
+	s.t.Helper()
+	return s.run("renew", keys, token, 20_000, s.second(more))
+}
+
+// has checks the strings on the server: all keys, and no other. Their TTL is at least ttl less a second.
+func (s shell) has(ttl time.Duration, pairs ...string) {
+	s.t.Helper()
+	keys := s.c.Keys(bg, "*").Val()
+	require.Len(s.t, keys, len(pairs)/2)
+	for pair := range slices.Chunk(pairs, 2) {
+		require.Equal(s.t, pair[1], s.c.Get(bg, pair[0]).Val(), pair[0])
+		left := s.c.PTTL(bg, pair[0]).Val()
+		require.LessOrEqual(s.t, left, ttl)
+		require.Greater(s.t, left, ttl-5*time.Second)
+	}
+}
+
+// granted says whether an acquire was: the reply is the server's time.
+func granted(reply any) bool {
+	micros, ok := reply.(int64)
+	return ok && time.Since(time.UnixMicro(micros)).Abs() < time.Minute
+}
+
+// scripts runs a claim on an empty server of each true kind.
+func scripts(t *testing.T, claim func(t *testing.T, s shell)) {
+	t.Helper()
+	onEvery(t, func(t *testing.T, r *rig) {
+		s := shell{t, r.Server(0).Client()}
+		claim(t, s)
+		require.NoError(t, s.c.FlushAll(bg).Err())
+	})
+}
+
+const ten, twenty = 10 * time.Second, 20 * time.Second
+
+func TestAcquireScript(t *testing.T) {
+	for name, claim := range map[string]func(t *testing.T, s shell){
+		"grants a free key, and the same token again": func(t *testing.T, s shell) {
+			for range 3 {
+				reply, err := s.acquire("mine", 1, "a")
+				require.NoError(t, err)
+				require.True(t, granted(reply), reply)
+				s.has(ten, "a", "mine")
+			}
+		},
+		"the same token again has its full TTL": func(t *testing.T, s shell) {
+			require.NoError(t, s.c.Set(bg, "a", "mine", time.Second).Err())
+			reply, err := s.acquire("mine", 1, "a")
+			require.NoError(t, err)
+			require.True(t, granted(reply), reply)
+			s.has(ten, "a", "mine")
+		},
+		"grants several keys, some of which hold the token": func(t *testing.T, s shell) {
+			require.NoError(t, s.c.Set(bg, "b", "mine", time.Second).Err())
+			reply, err := s.acquire("mine", 1, "a", "b", "c")
+			require.NoError(t, err)
+			require.True(t, granted(reply), reply)
+			s.has(ten, "a", "mine", "b", "mine", "c", "mine")
+		},
+		"in its last second still": func(t *testing.T, s shell) {
+			eventually(t, patience, "granted within one second", func() error {
+				before := s.second(0)
+				reply, err := s.run("acquire", []string{"a"}, "mine", 10_000, before)
+				require.NoError(t, err)
+				if s.second(0) != before {
+					return errNotYet
+				}
+				require.True(t, granted(reply), reply)
+				return nil
+			})
+			s.has(ten, "a", "mine")
+		},
+		"is late after it, and writes nothing": func(t *testing.T, s shell) {
+			for _, keys := range [][]string{{"a"}, {"a", "b"}} {
+				reply, err := s.acquire("mine", -1, keys...)
+				require.NoError(t, err)
+				require.Equal(t, int64(-1), reply)
+				s.has(0)
+			}
+			require.NoError(t, s.c.Set(bg, "a", "mine", ten).Err())
+			reply, err := s.run("acquire", []string{"a"}, "mine", 90_000, s.second(-1))
+			require.NoError(t, err)
+			require.Equal(t, int64(-1), reply)
+			s.has(ten, "a", "mine")
+		},
+		"is denied by another's key": func(t *testing.T, s shell) {
+			require.NoError(t, s.c.Set(bg, "a", "another's", ten).Err())
+			reply, err := s.acquire("mine", 1, "a")
+			require.NoError(t, err)
+			requireDenied(t, reply, 1, ten)
+			s.has(ten, "a", "another's")
+		},
+		"is denied by one of several keys, and writes none": func(t *testing.T, s shell) {
+			require.NoError(t, s.c.Set(bg, "c", "another's", ten).Err())
+			require.NoError(t, s.c.Set(bg, "b", "mine", ten).Err())
+			reply, err := s.run("acquire", []string{"a", "b", "c"}, "mine", 90_000, s.second(1))
+			require.NoError(t, err)
+			requireDenied(t, reply, 3, ten)
+			s.has(ten, "b", "mine", "c", "another's")
+		},
+		"is denied by a key without expiry": func(t *testing.T, s shell) {
+			require.NoError(t, s.c.Set(bg, "a", "another's", 0).Err())
+			reply, err := s.acquire("mine", 1, "a")
+			require.NoError(t, err)
+			require.Equal(t, []any{int64(1), int64(-1)}, reply)
+			require.Equal(t, "another's", s.c.Get(bg, "a").Val())
+		},
+		"compares whole tokens": func(t *testing.T, s shell) {
+			for _, other := range []string{"min", "mine ", "Mine", "mine\x00", ""} {
+				require.NoError(t, s.c.Set(bg, "a", other, ten).Err())
+				reply, err := s.acquire("mine", 1, "a")
+				require.NoError(t, err)
+				requireDenied(t, reply, 1, ten)
+				s.has(ten, "a", other)
+			}
+		},
+		"fails on foreign data, which stays": func(t *testing.T, s shell) {
+			require.NoError(t, s.c.HSet(bg, "b", "f", "v").Err())
+			for _, keys := range [][]string{{"b"}, {"a", "b"}, {"b", "a"}} {
+				_, err := s.acquire("mine", 1, keys...)
+				require.ErrorContains(t, err, "WRONGTYPE")
+				require.Equal(t, map[string]string{"f": "v"}, s.c.HGetAll(bg, "b").Val())
+				require.Zero(t, s.c.Exists(bg, "a").Val())
+				require.Equal(t, time.Duration(-1), s.c.PTTL(bg, "b").Val())
+			}
+		},
+		"grants what has run out": func(t *testing.T, s shell) {
+			require.NoError(t, s.c.Set(bg, "a", "another's", 20*time.Millisecond).Err())
+			eventually(t, time.Second, "granted", func() error {
+				reply, err := s.acquire("mine", 1, "a")
+				require.NoError(t, err)
+				return is(granted(reply))
+			})
+			s.has(ten, "a", "mine")
+		},
+	} {
+		t.Run(name, func(t *testing.T) { scripts(t, claim) })
+	}
+}
+
+func requireDenied(t *testing.T, reply any, key int64, ttl time.Duration) {
+	t.Helper()
+	pair, ok := reply.([]any)
+	require.True(t, ok, "%v", reply)
+	require.Len(t, pair, 2)
+	require.Equal(t, key, pair[0])
+	left := time.Duration(pair[1].(int64)) * time.Millisecond
+	require.LessOrEqual(t, left, ttl)
+	require.Greater(t, left, ttl-5*time.Second)
+}
+
+func TestRenewScript(t *testing.T) {
+	for name, claim := range map[string]func(t *testing.T, s shell){
+		"prolongs what is ours, also late": func(t *testing.T, s shell) {
+			for _, more := range []int64{1, -1} {
+				for _, keys := range [][]string{{"a"}, {"a", "b"}} {
+					require.NoError(t, s.c.MSet(bg, "a", "mine", "b", "mine").Err())
+					require.NoError(t, s.c.PExpire(bg, "b", twenty).Err())
+					reply, err := s.renew("mine", more, keys...)
+					require.NoError(t, err)
+					require.Equal(t, int64(1), reply)
+					s.has(twenty, "a", "mine", "b", "mine")
+				}
+			}
+		},
+		"refills what is missing": func(t *testing.T, s shell) {
+			reply, err := s.renew("mine", 1, "a")
+			require.NoError(t, err)
+			require.Equal(t, int64(2), reply)
+			s.has(twenty, "a", "mine")
+
+			reply, err = s.renew("mine", 1, "a", "b", "c")
+			require.NoError(t, err)
+			require.Equal(t, int64(2), reply)
+			s.has(twenty, "a", "mine", "b", "mine", "c", "mine")
+
+			reply, err = s.renew("mine", 1, "a", "b", "c")
+			require.NoError(t, err)
+			require.Equal(t, int64(1), reply)
+		},
+		"is late for what is missing, and prolongs the rest": func(t *testing.T, s shell) {
+			reply, err := s.renew("mine", -1, "a")
+			require.NoError(t, err)
+			require.Equal(t, int64(-1), reply)
+			s.has(0)
+
+			require.NoError(t, s.c.Set(bg, "b", "mine", time.Second).Err())
+			reply, err = s.renew("mine", -1, "a", "b")
+			require.NoError(t, err)
+			require.Equal(t, int64(-1), reply)
+			s.has(twenty, "b", "mine")
+		},
+		"is not ours if any key is another's, and writes nothing": func(t *testing.T, s shell) {
+			require.NoError(t, s.c.Set(bg, "a", "mine", ten).Err())
+			require.NoError(t, s.c.Set(bg, "b", "another's", ten).Err())
+			for _, keys := range [][]string{{"b"}, {"a", "b"}, {"c", "b"}, {"b", "c", "a"}} {
+				reply, err := s.renew("mine", 1, keys...)
+				require.NoError(t, err)
+				require.Equal(t, int64(0), reply)
+				s.has(ten, "a", "mine", "b", "another's")
+			}
+		},
+		"is not ours if a key holds foreign data, and writes nothing": func(t *testing.T, s shell) {
+			require.NoError(t, s.c.Set(bg, "a", "mine", ten).Err())
+			require.NoError(t, s.c.HSet(bg, "b", "f", "v").Err())
+			for _, keys := range [][]string{{"b"}, {"a", "b"}, {"c", "b"}} {
+				reply, err := s.renew("mine", 1, keys...)
+				require.NoError(t, err)
+				require.Equal(t, int64(0), reply)
+				require.Equal(t, map[string]string{"f": "v"}, s.c.HGetAll(bg, "b").Val())
+				require.Equal(t, time.Duration(-1), s.c.PTTL(bg, "b").Val())
+				require.LessOrEqual(t, s.c.PTTL(bg, "a").Val(), ten)
+				require.Zero(t, s.c.Exists(bg, "c").Val())
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { scripts(t, claim) })
+	}
+}
+
+func TestReleaseScript(t *testing.T) {
+	for name, claim := range map[string]func(t *testing.T, s shell){
+		"deletes what is ours, and counts": func(t *testing.T, s shell) {
+			require.NoError(t, s.c.MSet(bg, "a", "mine", "b", "mine", "c", "mine").Err())
+			reply, err := s.run("release", []string{"a", "b", "c", "d"}, "mine")
+			require.NoError(t, err)
+			require.Equal(t, int64(3), reply)
+			s.has(0)
+		},
+		"leaves what is missing": func(t *testing.T, s shell) {
+			reply, err := s.run("release", []string{"a"}, "mine")
+			require.NoError(t, err)
+			require.Equal(t, int64(0), reply)
+			s.has(0)
+		},
+		"leaves others' keys and foreign data": func(t *testing.T, s shell) {
+			require.NoError(t, s.c.Set(bg, "a", "another's", ten).Err())
+			require.NoError(t, s.c.Set(bg, "d", "mine", ten).Err())
+			require.NoError(t, s.c.HSet(bg, "b", "f", "v").Err())
+			require.NoError(t, s.c.RPush(bg, "c", "mine").Err())
+			reply, err := s.run("release", []string{"a", "b", "c", "d"}, "mine")
+			require.NoError(t, err)
+			require.Equal(t, int64(1), reply)
+			require.Equal(t, "another's", s.c.Get(bg, "a").Val())
+			require.LessOrEqual(t, s.c.PTTL(bg, "a").Val(), ten)
+			require.Equal(t, map[string]string{"f": "v"}, s.c.HGetAll(bg, "b").Val())
+			require.Equal(t, []string{"mine"}, s.c.LRange(bg, "c", 0, -1).Val())
+			require.Zero(t, s.c.Exists(bg, "d").Val())
+		},
+	} {
+		t.Run(name, func(t *testing.T) { scripts(t, claim) })
+	}
+}
