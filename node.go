@@ -101,6 +101,7 @@ type node struct {
 	conn      *conn
 	server    serverClock   // written under mu, for submit reads it
 	probeAt   time.Duration // when a node that is down is tried next, monotonic since the epoch
+	ticked    time.Duration // when the clock was last asked for, read or not, monotonic since the epoch
 	stale     bool          // a request came too late by the server's clock: read it at once
 	reconnect bool          // an idle connection broke: make a new one before the next caller needs it
 	dialing   *dialing      // the one dial under way, nil while there is none
@@ -249,7 +250,7 @@ func (n *node) next() (time.Duration, bool) {
 		return 0, true
 	}
 	if n.conn != nil && !n.closing {
-		wait = min(wait, max(0, idleReading-(now-n.server.asked)))
+		wait = min(wait, max(0, idleReading-(now-max(n.server.asked, n.ticked))))
 	}
 	return wait, true
 }

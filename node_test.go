@@ -213,6 +213,20 @@ func TestALateAnswerMakesUsReadTheClock(t *testing.T) {
 	})
 }
 
+func TestAServerThatRefusesTIMEIsAskedNoMoreOften(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(t, 0)
+		n := startNode(t, p)
+		v := &voter{want: true}
+		n.ask(v, opAcquire, "k", "t")
+		synctest.Wait()
+		p.do(func() { p.errs["time"] = "NOPERM this user has no permissions to run the 'time' command" })
+		before := n.pipelines.Load()
+		time.Sleep(20 * time.Second)
+		require.LessOrEqual(t, n.pipelines.Load()-before, uint64(21))
+	})
+}
+
 func TestAGrantBringsTheServersTime(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		p := newPeer(t, 0)

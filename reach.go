@@ -162,14 +162,14 @@ func (n *node) tickDue() bool {
 	n.mu.Lock()
 	due, ok := n.undos.next()
 	n.mu.Unlock()
-	return n.stale || ok && due <= now || now-n.server.asked >= idleReading
+	return n.stale || ok && due <= now || now-max(n.server.asked, n.ticked) >= idleReading
 }
 
 // tick reads the server's clock and, behind it, releases what is due on the undo list. A release that ran after its
 // entry's second settles the entry for good.
 func (n *node) tick() {
 	asked := n.clock.mono()
-	n.stale = false
+	n.stale, n.ticked = false, asked // a server that refuses TIME is not asked more often for it
 	n.mu.Lock()
 	limit := maxUndos
 	if n.closing {
