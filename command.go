@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,13 +15,16 @@ type slot struct {
 	token  string
 	ttl    int64
 	latest int64
+	marker string
+	fence  string
+	stripe string
 }
 
-func newSlot(o op) *slot {
+func newSlot(o op, state string) *slot {
 	s := &slot{}
 	args := []any{"evalsha", scripts[o].sha, "1", &s.key, &s.token}
 	if o.mayCreate() {
-		args = append(args, &s.ttl, &s.latest)
+		args = []any{"evalsha", scripts[o].sha, "2", &s.key, state, &s.token, &s.ttl, &s.latest, &s.marker, &s.fence, &s.stripe}
 	}
 	s.cmd = redis.NewCmd(context.Background(), args...)
 	return s
@@ -32,15 +36,22 @@ func (n *node) command(r *request, used *[opCount]int) redis.Cmder {
 		if !r.op.mayCreate() {
 			return newCommand(r.op, r.keys, r.token)
 		}
-		return newCommand(r.op, r.keys, r.token, millis(r.ttl), r.latest)
+		args := []any{r.token, millis(r.ttl), r.latest, n.marker, r.fence}
+		for _, s := range r.stripes {
+			args = append(args, s)
+		}
+		return newCommand(r.op, append(slices.Clone(r.keys), n.state), args...)
 	}
 	k := used[r.op]
 	used[r.op]++
 	if k == len(n.slots[r.op]) {
-		n.slots[r.op] = append(n.slots[r.op], newSlot(r.op))
+		n.slots[r.op] = append(n.slots[r.op], newSlot(r.op, n.state))
 	}
 	s := n.slots[r.op][k]
-	s.key, s.token, s.ttl, s.latest = r.keys[0], r.token, millis(r.ttl), r.latest
+	s.key, s.token = r.keys[0], r.token
+	if r.op.mayCreate() {
+		s.ttl, s.latest, s.marker, s.fence, s.stripe = millis(r.ttl), r.latest, n.marker, r.fence, r.stripes[0]
+	}
 	s.cmd.SetVal(nil)
 	return s.cmd
 }
@@ -65,16 +76,32 @@ func parse(r *request, val any, err error) vote {
 	}
 	switch v := val.(type) {
 	case int64:
-		return parseNumber(r.op, v)
-	case []any: // denied: {index of the key, remaining milliseconds}
-		if r.op != opAcquire || len(v) != 2 {
-			break
+		return parseNumber(r, v)
+	case []any:
+		if r.op == opAcquire {
+			return parseList(r, v)
 		}
-		key, ok1 := v[0].(int64)
-		ms, ok2 := v[1].(int64)
-		if !ok1 || !ok2 || key < 1 || key > int64(len(r.keys)) {
-			break
+	}
+	return noAnswer(reasonMiscount)
+}
+
+// parseList reads {0, time, fence} of a grant and {index of the key, remaining milliseconds} of a denial.
+func parseList(r *request, list []any) vote {
+	var v [3]int64
+	if len(list) > len(v) {
+		return noAnswer(reasonMiscount)
+	}
+	for i, each := range list {
+		var ok bool
+		if v[i], ok = each.(int64); !ok {
+			return noAnswer(reasonMiscount)
 		}
+	}
+	switch {
+	case len(list) == 3 && v[0] == 0 && v[1] > 0 && v[1] <= maxMicros && v[2] > 0 && uint64(v[2]) <= maxFence:
+		return vote{kind: voteGrant, micros: v[1], fence: uint64(v[2])}
+	case len(list) == 2 && v[0] >= 1 && v[0] <= int64(len(r.keys)):
+		key, ms := v[0], v[1]
 		left := time.Duration(-1)
 		if ms >= 0 {
 			left = time.Duration(min(ms, int64(forever/time.Millisecond))) * time.Millisecond
@@ -84,18 +111,24 @@ func parse(r *request, val any, err error) vote {
 	return noAnswer(reasonMiscount)
 }
 
-func parseNumber(o op, v int64) vote {
-	switch {
+func parseNumber(r *request, v int64) vote {
+	switch o := r.op; {
 	case o == opRelease && v >= 0, o == opRenew && v == 1:
 		return vote{kind: voteGrant}
-	case o == opAcquire && v > 0 && v <= maxMicros:
-		return vote{kind: voteGrant, micros: v}
+	case o == opAcquire && v > 0 && v <= maxMicros && r.proposed > 0:
+		return vote{kind: voteGrant, micros: v, fence: r.proposed}
 	case o == opRenew && v == 0:
 		return vote{kind: voteDenied, key: -1, remaining: -1}
 	case o == opRenew && v == 2:
 		return vote{kind: voteRefill, reason: reasonGone}
 	case o != opRelease && v == -1:
 		return vote{kind: voteLate, reason: reasonLate}
+	case o == opAcquire && v == -2, o == opRenew && v == -2:
+		return vote{kind: voteUnsteady, reason: reasonUnsteady}
+	case o == opRenew && v == 3:
+		return vote{kind: voteUnsteadyOurs, reason: reasonUnsteady}
+	case o == opAcquire && v == -3:
+		return noAnswer(reasonUsedUp)
 	}
 	return noAnswer(reasonMiscount)
 }

@@ -109,6 +109,10 @@ const (
 	reasonFull      = reason("its queue is full")
 	reasonClosed    = reason("the pool is closed")
 	reasonMiscount  = reason("sent a reply that no script of ours sends")
+	reasonUnsteady  = reason("has no vote: it is not steady")
+	reasonUsedUp    = reason("its fence counters are used up; delete its field of counters while no client runs")
+	reasonTooFar    = reason("answered a fence that is years ahead of the nodes' clocks; its vote does not count")
+	reasonMore      = reason("answered a higher fence than the lock's; it does not carry that")
 )
 
 func reasonTimeout(d time.Duration) reason {

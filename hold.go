@@ -25,10 +25,14 @@ type terms struct {
 // Once it is dead nothing is written for its token but releases.
 type hold struct {
 	terms
-	resources []string // set by newHold, then read-only, like the three above
+	resources []string // set by newHold, then read-only, like the others of this group
 	keys      []string
 	token     string
-	began     instant // start of the acquire round; the earliest moment at which a node may count from
+	stripes   []string // the counters of the resources
+	began     instant  // start of the acquire round; the earliest moment at which a node may count from
+
+	fence     uint64 // the proposal, 0 for none; set to what K nodes carry before the lock is held, then read-only
+	fenceText string // the same, as scripts want it
 
 	mu       sync.Mutex // guards the fields below
 	phase    phase
@@ -58,11 +62,52 @@ type standing struct {
 	asked bool    // it was sent something that may create the key, and what it said since does not rule that out
 	doubt bool    // one of those was never answered and may be applied yet, whatever it says now
 	open  int     // how many of those have not been answered
+
+	answer uint64 // the fence that it gave with its grant; 0 before
 }
 
 func newHold(t terms, resources, keys []string, token string, nodes int, began instant) *hold {
-	return &hold{terms: t, resources: resources, keys: keys, token: token, began: began, from: began,
-		nodes: make([]standing, nodes)}
+	return &hold{terms: t, resources: resources, keys: keys, token: token, stripes: stripesOf(resources),
+		began: began, from: began, nodes: make([]standing, nodes)}
+}
+
+// setFence notes the proposal, and later the fence. h.mu must be held once the hold is known to others.
+func (h *hold) setFence(f uint64) {
+	if h.fence != f || h.fenceText == "" {
+		h.fence, h.fenceText = f, fenceText(f)
+	}
+}
+
+// lowestFence is the smallest fence that need of the nodes which grant can carry: none of them answered more. h.mu must
+// be held, and as many must have granted.
+func (h *hold) lowestFence(need int) uint64 {
+	var buf [16]uint64
+	answers := buf[:0]
+	for _, s := range h.nodes {
+		if s.has && s.answer > 0 {
+			answers = append(answers, s.answer)
+		}
+	}
+	slices.Sort(answers)
+	return answers[need-1]
+}
+
+// mayCarry says whether a node that holds the keys, with counters raised to the fence, carries it: its own grant must
+// not have answered more. h.mu must be held.
+func (h *hold) mayCarry(node int) bool {
+	a := h.nodes[node].answer
+	return a > 0 && a <= h.fence
+}
+
+// carriers counts the nodes that answered the fence itself. h.mu must be held.
+func (h *hold) carriers() int {
+	c := 0
+	for _, s := range h.nodes {
+		if s.has && s.answer == h.fence {
+			c++
+		}
+	}
+	return c
 }
 
 // left is how long the hold proves ownership from now on; zero or less means that it does not. h.mu must be held.
@@ -90,12 +135,19 @@ func (h *hold) apply(node int, v vote, start instant, doubtful bool) {
 		if s.asked = true; !s.has || s.at.mono <= start.mono {
 			s.at, s.has, s.votes = start, true, true
 		}
+		if h.phase == asking {
+			s.answer = max(s.answer, v.fence)
+		}
 	case voteRefill:
 		s.at, s.has, s.votes, s.asked = start, true, false, true
 	case voteDenied:
 		s.has, s.votes, s.asked = false, false, s.doubt || s.open > 0
 	case voteLate: // the key is missing there, and nothing was written
 		s.has, s.votes = false, false
+	case voteUnsteady:
+		s.has, s.votes, s.asked = false, false, s.doubt || s.open > 0
+	case voteUnsteadyOurs: // no vote, and nothing for the margin: it may have forgotten another's lock
+		s.has, s.votes, s.asked = false, false, true
 	}
 }
 

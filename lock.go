@@ -52,6 +52,12 @@ func (l *Lock) Resources() []string { return append([]string(nil), l.h.resources
 // Token is what the nodes store for this acquisition: 128 random bits and the label.
 func (l *Lock) Token() string { return l.h.token }
 
+// Fence is a number that rises with every new ownership of a resource, over all clients of the nodes; never 0. Pass it
+// along with each write, and have the store that is written to refuse a write whose fence is below the highest that it
+// has seen, in the same step: that, and nothing else, stops a process that was paused while it held the lock. A lock of
+// several resources has one fence for all of them.
+func (l *Lock) Fence() uint64 { return l.h.fence }
+
 // Context carries the values of the Lock call's ctx but not its cancellation. It ends when the lock is lost or
 // unlocked; context.Cause tells which, as Err does.
 func (l *Lock) Context() context.Context {

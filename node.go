@@ -26,6 +26,11 @@ type call struct {
 	ttl     time.Duration
 	start   instant       // read before the first request was queued
 	timeout time.Duration // how long the round waits for a node
+
+	// For requests that may create keys.
+	stripes  []string // the keys' counters
+	fence    string   // acquire: the proposal; renew: what the counters must not be below
+	proposed uint64   // acquire: the same as a number; 0: none
 }
 
 // request is a call on its way to one node.
@@ -53,17 +58,20 @@ type vote struct {
 	key       int           // voteDenied: index of the key that is in the way, -1 if unknown
 	remaining time.Duration // voteDenied: how long it is in the way at most; negative: no expiry or unknown
 	micros    int64         // voteGrant of an acquire: the server's time, microseconds since 1970
+	fence     uint64        // voteGrant of an acquire: the fence that the node answered
 }
 
 type voteKind uint8
 
 const (
-	voteNone   voteKind = iota // no answer: nobody knows what the node did
-	voteGrant                  // acquired; still ours; released
-	voteDenied                 // another's; nothing was written
-	voteRefill                 // renew: the key was missing and is set again
-	voteNever                  // the request never left: nothing was written
-	voteLate                   // it arrived after its latest second: nothing was written
+	voteNone         voteKind = iota // no answer: nobody knows what the node did
+	voteGrant                        // acquired; still ours; released
+	voteDenied                       // another's; nothing was written
+	voteRefill                       // renew: the key was missing and is set again
+	voteNever                        // the request never left: nothing was written
+	voteLate                         // it arrived after its latest second: nothing was written
+	voteUnsteady                     // the node has no vote: nothing was written
+	voteUnsteadyOurs                 // renew: the node has no vote; the keys are ours there, set again where they were missing
 )
 
 func noAnswer(why error) vote { return vote{kind: voteNone, reason: why} }
@@ -85,6 +93,7 @@ type node struct {
 	timeout time.Duration // of every exchange, and between probes
 	clock   clock
 	events  *events
+	state   string // key of the hash with the node's marker and fence counters
 	wake    chan struct{}
 	ended   chan struct{} // closed when run has ended
 
@@ -100,6 +109,7 @@ type node struct {
 	// Of the run goroutine alone.
 	conn      *conn
 	server    serverClock   // written under mu, for submit reads it
+	marker    string        // of a steady node in its present run; empty where every node is taken for one
 	probeAt   time.Duration // when a node that is down is tried next, monotonic since the epoch
 	ticked    time.Duration // when the clock was last asked for, read or not, monotonic since the epoch
 	stale     bool          // a request came too late by the server's clock: read it at once
@@ -117,12 +127,13 @@ type node struct {
 	undone      atomic.Uint64
 	undoDropped atomic.Uint64
 	roundTrip   atomic.Int64 // of the last exchange
+	zero        atomic.Int64 // the server's clock, in microseconds, at the pool's epoch; 0 while unknown
 }
 
-func newNode(index int, opts *redis.Options, timeout time.Duration, c clock, ev *events) *node {
+func newNode(index int, opts *redis.Options, timeout time.Duration, c clock, ev *events, state string) *node {
 	own := nodeOptions(opts, timeout)
 	return &node{index: index, name: opts.Addr, opts: own, dial: opts.Dialer, timeout: timeout, clock: c, events: ev,
-		wake: make(chan struct{}, 1), ended: make(chan struct{})}
+		state: state, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // submit queues a request, to be sent once nudge is called. It never blocks: a node that is down, closed or full answers

@@ -41,7 +41,7 @@ func startNode(t *testing.T, p *peer) *node {
 }
 
 func (n *node) ask(v *voter, o op, key, token string) {
-	n.submit(&request{asker: v, call: &call{op: o, keys: []string{key}, token: token, ttl: 30 * time.Second,
+	n.submit(&request{asker: v, call: &call{op: o, keys: []string{key}, stripes: stripesOf([]string{key}), fence: fenceText(1), proposed: 1, token: token, ttl: 30 * time.Second,
 		start: n.clock.now(), timeout: n.timeout}})
 	n.nudge()
 }

@@ -231,6 +231,7 @@ type Stats struct {
 	Renewed        uint64 // renewals, and Extends, that a majority confirmed
 	RenewalsFailed uint64 // those that no majority confirmed
 	Refilled       uint64 // keys' worth of locks given to nodes that did not have them
+	FencesRaised   uint64 // acquires that took a second round trip, because the nodes answered different fences
 	Lost           uint64
 	Released       uint64 // locks given back by Unlock or Close
 	EventsDropped  uint64 // events that a slow Observer or logger did not get

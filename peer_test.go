@@ -26,6 +26,7 @@ type peer struct {
 
 	mu      sync.Mutex
 	keys    map[string]value
+	fields  map[string]string // of the hash with the marker and the counters
 	scripts map[string]op
 	conns   map[net.Conn]struct{}
 	counts  map[string]int
@@ -47,7 +48,7 @@ type value struct {
 }
 
 func newPeer(t *testing.T, i int) *peer {
-	p := &peer{name: fmt.Sprintf("10.0.0.%d:6379", i+1), keys: map[string]value{}, conns: map[net.Conn]struct{}{},
+	p := &peer{name: fmt.Sprintf("10.0.0.%d:6379", i+1), keys: map[string]value{}, fields: map[string]string{}, conns: map[net.Conn]struct{}{},
 		counts: map[string]int{}, errs: map[string]string{}, raw: map[string]string{}, gate: make(chan struct{}),
 		scripts: map[string]op{}, stopped: make(chan struct{})}
 	close(p.gate)
@@ -283,13 +284,18 @@ func (p *peer) set(key, token, ms string) {
 
 // script is scripts/*.lua in Go. p.mu must be held.
 func (p *peer) script(name string, keys, args []string) string {
-	token, late, missing := args[0], false, 0
+	token, late, missing, steady := args[0], false, 0, true
 	if name != "release" {
+		keys = keys[:len(keys)-1]
 		latest, _ := strconv.ParseInt(args[2], 10, 64)
 		late = p.now().Unix() > latest
+		steady = args[3] == "" || p.fields["marker"] == args[3]
 	}
 	if name == "acquire" && late {
 		return ":-1\r\n"
+	}
+	if name == "acquire" && !steady {
+		return ":-2\r\n"
 	}
 	deleted := 0
 	for i, k := range keys {
@@ -310,12 +316,37 @@ func (p *peer) script(name string, keys, args []string) string {
 				left = v.expires.Sub(p.now()).Milliseconds()
 			}
 			return fmt.Sprintf("*2\r\n:%d\r\n:%d\r\n", i+1, left)
+		case v.s != token && !steady:
+			return ":-2\r\n"
 		case v.s != token:
 			return ":0\r\n"
 		}
 	}
 	if name == "release" {
 		return fmt.Sprintf(":%d\r\n", deleted)
+	}
+	fence := args[4]
+	if name == "acquire" {
+		top := ""
+		for _, s := range args[5:] {
+			top = max(top, p.fields[s])
+		}
+		n, _ := strconv.ParseUint(top, 10, 64)
+		switch {
+		case top >= fence && missing == 0:
+			fence = top
+		case top >= fence && n >= maxFence:
+			return ":-3\r\n"
+		case top >= fence:
+			fence = fenceText(n + 1)
+		case fence == fenceText(0):
+			fence = fenceText(1)
+		}
+	}
+	if name == "acquire" || missing == 0 || !late {
+		for _, s := range args[5:] {
+			p.fields[s] = max(p.fields[s], fence)
+		}
 	}
 	refill := name == "renew" && missing > 0
 	ms, _ := strconv.ParseInt(args[1], 10, 64)
@@ -329,13 +360,17 @@ func (p *peer) script(name string, keys, args []string) string {
 		}
 	}
 	switch {
+	case name == "acquire" && fence == args[4]:
+		return fmt.Sprintf(":%d\r\n", p.now().UnixMicro())
+	case name == "acquire":
+		n, _ := strconv.ParseUint(fence, 10, 64)
+		return fmt.Sprintf("*3\r\n:0\r\n:%d\r\n:%d\r\n", p.now().UnixMicro(), n)
 	case refill && late:
 		return ":-1\r\n"
+	case !steady:
+		return ":3\r\n"
 	case refill:
 		return ":2\r\n"
-	}
-	if name == "acquire" {
-		return fmt.Sprintf(":%d\r\n", p.now().UnixMicro())
 	}
 	return ":1\r\n"
 }
@@ -363,7 +398,7 @@ func (p *peer) thaw() { p.do(func() { close(p.gate) }) }
 
 func (p *peer) setHole(on bool) { p.do(func() { p.hole = on }) }
 
-func (p *peer) flush() { p.do(func() { clear(p.keys) }) }
+func (p *peer) flush() { p.do(func() { clear(p.keys); clear(p.fields) }) }
 
 // owner is the value of a key, "" if there is none.
 func (p *peer) owner(key string) (s string) {

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -55,13 +56,14 @@ type quorum struct {
 	events   *events
 	closed   chan struct{} // closed when the pool begins to close
 	counts   counters
+	fences   proposer
 	timers   sync.Pool // of stopped timers, for rounds last far shorter than their timers
 }
 
 // counters are what Stats shows of locks.
 type counters struct {
 	acquired, denied, noQuorum, renewed, renewalsFailed, lost, released atomic.Uint64
-	refilled                                                            atomic.Uint64
+	refilled, raised                                                    atomic.Uint64
 	waiting                                                             atomic.Int64
 	maxLateness                                                         atomic.Int64
 }
@@ -77,6 +79,7 @@ func (q *quorum) nudge() {
 func (q *quorum) acquire(ctx context.Context, t terms, resources, keys []string, token string) (*hold, error) {
 	start := q.clock.now()
 	h := newHold(t, resources, keys, token, len(q.nodes), start)
+	h.setFence(q.fences.next(start.mono))
 
 	// 1. Ask every node.
 	r := q.newRound(opAcquire, h, start, t.ttl, q.need)
@@ -84,7 +87,13 @@ func (q *quorum) acquire(ctx context.Context, t terms, resources, keys []string,
 	r.ask(nil)
 	why := r.await(ctx, q.closed)
 
-	// 2. Count: enough grants, and time left after the last of them.
+	// 2. Settle the fence, where the nodes answered different ones.
+	if raise := q.raise(h, r); raise != nil {
+		r = raise
+		why = r.await(ctx, q.closed)
+	}
+
+	// 3. Count: enough grants, and time left after the last of them.
 	h.mu.Lock()
 	now := q.clock.now()
 	left := h.left(now)
@@ -105,12 +114,53 @@ func (q *quorum) acquire(ctx context.Context, t terms, resources, keys []string,
 	}
 	h.mu.Unlock()
 
-	// 3. Give back what we cannot keep.
+	// 4. Give back what we cannot keep.
 	q.giveBack(h, nil)
 	if why == ErrClosed {
 		return nil, ErrClosed
 	}
 	return nil, err
+}
+
+// raise starts the second half of an acquire whose grants answered different fences: the lowest that K of them can carry
+// becomes the lock's, and those that answered less are raised to it. It is part of the acquire and shares its node
+// timeout. It returns nil where there is nothing to raise.
+func (q *quorum) raise(h *hold, acquire *round) *round {
+	h.mu.Lock()
+	if acquire.verdict != won {
+		h.mu.Unlock()
+		return nil
+	}
+	h.setFence(h.lowestFence(q.need))
+	if h.carriers() >= q.need {
+		h.mu.Unlock()
+		return nil
+	}
+	r := q.newRound(opRenew, h, acquire.start, h.ttl, q.need)
+	r.raising, r.done = true, make(chan struct{})
+	to := make([]bool, len(h.nodes))
+	for i, s := range h.nodes {
+		switch {
+		case s.has && s.answer == h.fence:
+			r.votes[i] = ballot{vote{kind: voteGrant}, true}
+			r.granted++
+		case s.has && s.answer < h.fence, s.open > 0:
+			to[i] = true // behind its acquire, where that has not been answered
+		case s.has:
+			r.votes[i] = ballot{noAnswer(reasonMore), true}
+			r.none++
+		case acquire.votes[i].kind == voteDenied:
+			r.votes[i] = acquire.votes[i]
+			r.denied++
+		default:
+			r.votes[i] = ballot{noAnswer(cmp.Or(acquire.votes[i].reason, error(reasonPending))), true}
+			r.none++
+		}
+	}
+	h.mu.Unlock()
+	q.counts.raised.Add(1)
+	r.ask(func(i int) bool { return to[i] })
+	return r
 }
 
 // renew starts a renewal of h on every node. Exactly one of done and settled tells of its verdict.

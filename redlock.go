@@ -19,6 +19,7 @@ const (
 	maxResource   = 64 << 10 // bytes of one name
 	maxResources  = 1024     // names in one MultiLock
 	reservedNames = "redlock:"
+	stateKey      = reservedNames + "node" // the hash of each node's marker and fence counters
 )
 
 // Pool locks resources by the votes of N independent Redis nodes. Its methods are safe for concurrent use. Make one
@@ -121,8 +122,13 @@ func nodeSettings(clients []*redis.Client) ([]*redis.Options, error) {
 func start(nodes []*redis.Options, o *poolOptions, need int, c clock) *Pool {
 	q := &quorum{need: need, majority: majorityOf(len(nodes)), clock: c, closed: make(chan struct{}),
 		events: newEvents(o.observer, o.logger)}
+	state := o.prefix + stateKey
 	for i, settings := range nodes {
-		q.nodes = append(q.nodes, newNode(i, settings, o.nodeTimeout, c, q.events))
+		q.nodes = append(q.nodes, newNode(i, settings, o.nodeTimeout, c, q.events, state))
+	}
+	q.fences.majority = q.majority
+	for _, n := range q.nodes {
+		q.fences.zeros = append(q.fences.zeros, &n.zero)
 	}
 	p := &Pool{opts: o, quorum: q, dog: newWatchdog(q), ended: make(chan struct{})}
 	for _, n := range q.nodes {
@@ -305,7 +311,7 @@ func (p *Pool) Stats() Stats {
 	c := &p.quorum.counts
 	s := Stats{
 		Acquired: c.acquired.Load(), Denied: c.denied.Load(), NoQuorum: c.noQuorum.Load(),
-		Renewed: c.renewed.Load(), RenewalsFailed: c.renewalsFailed.Load(), Refilled: c.refilled.Load(),
+		Renewed: c.renewed.Load(), RenewalsFailed: c.renewalsFailed.Load(), Refilled: c.refilled.Load(), FencesRaised: c.raised.Load(),
 		Lost: c.lost.Load(), Released: c.released.Load(), EventsDropped: p.quorum.events.droppedCount(),
 		Held: p.dog.count(), Waiting: int(c.waiting.Load()), MaxLateness: time.Duration(c.maxLateness.Load()),
 	}

@@ -14,6 +14,7 @@ type round struct {
 	requests []request
 	need     int
 	since    instant // from when the nodes that grant count the keys' life, at the earliest
+	raising  bool    // part of an acquire: a renewal that counts who carries the fence
 
 	// Guarded by h.mu.
 	votes   []ballot
@@ -46,8 +47,9 @@ const (
 // newRound is a round that begins now, or at start where a hold began with it.
 func (q *quorum) newRound(o op, h *hold, start instant, ttl time.Duration, need int) *round {
 	return &round{
-		call: call{op: o, keys: h.keys, token: h.token, ttl: ttl, start: start, timeout: h.nodeTimeout},
-		q:    q, h: h, need: need, since: start,
+		call: call{op: o, keys: h.keys, token: h.token, ttl: ttl, start: start, timeout: h.nodeTimeout,
+			stripes: h.stripes, fence: h.fenceText, proposed: h.fence},
+		q: q, h: h, need: need, since: start,
 		votes: make([]ballot, len(q.nodes)),
 	}
 }
@@ -95,6 +97,12 @@ func (r *round) sending(req *request) bool {
 // for the margin and, by its round's start, for the deadline.
 func (r *round) answered(req *request, v vote) {
 	h := r.h
+	if v.fence > 0 {
+		if r.q.fences.tooFar(v.fence, r.q.clock.mono()) {
+			v = noAnswer(reasonTooFar)
+		}
+		r.q.fences.saw(v.fence)
+	}
 	h.mu.Lock()
 	if r.op.mayCreate() {
 		if req.sent {
@@ -131,10 +139,13 @@ func (r *round) count(node int, v vote) bool {
 		r.votes[node] = ballot{noAnswer(reasonTimeout(r.timeout)), true}
 		return r.decide(r.outcome())
 	}
-	switch v.kind {
-	case voteGrant:
+	switch {
+	case v.kind == voteGrant && r.raising && !r.h.mayCarry(node):
+		r.votes[node] = ballot{noAnswer(reasonMore), true}
+		r.none++
+	case v.kind == voteGrant:
 		r.granted++
-	case voteDenied, voteRefill:
+	case v.kind == voteDenied, v.kind == voteRefill:
 		r.denied++
 	default:
 		r.none++
@@ -218,7 +229,11 @@ func (r *round) await(ctx context.Context, closed <-chan struct{}) error {
 
 // failure tells why the round was not won, node by node. h.mu must be held.
 func (r *round) failure() *QuorumError {
-	e := &QuorumError{Op: r.op.String(), Resources: r.h.resources, Need: r.need, Granted: r.granted, verdict: ErrNoQuorum}
+	o := r.op
+	if r.raising {
+		o = opAcquire
+	}
+	e := &QuorumError{Op: o.String(), Resources: r.h.resources, Need: r.need, Granted: r.granted, verdict: ErrNoQuorum}
 	if r.verdict == refused {
 		e.verdict = ErrHeld
 	}
@@ -233,7 +248,7 @@ func (r *round) failure() *QuorumError {
 	for i, b := range r.votes {
 		why := b.reason
 		switch {
-		case b.kind == voteGrant && b.cast, !asked[i]:
+		case b.kind == voteGrant && b.cast, !asked[i] && !b.cast:
 			continue
 		case !b.cast:
 			why = pending
@@ -244,7 +259,7 @@ func (r *round) failure() *QuorumError {
 		}
 		e.Nodes = append(e.Nodes, &NodeError{Node: r.q.nodes[i].name, Err: why})
 	}
-	if r.verdict == refused && r.op == opAcquire {
+	if r.verdict == refused && o == opAcquire {
 		e.expiry = r.nextExpiry()
 	}
 	return e

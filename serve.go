@@ -180,4 +180,5 @@ func (n *node) read(micros int64, asked time.Duration) {
 	n.server = serverClock{micros: micros, asked: asked}
 	n.undos.settle(micros / 1_000_000)
 	n.mu.Unlock()
+	n.zero.Store(micros - asked.Microseconds())
 }

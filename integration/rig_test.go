@@ -301,16 +301,26 @@ func (r *rig) owners(key, token string) int {
 	return n
 }
 
-// keys lists what is on the servers.
+// stateKey ends the name of the hash that stays on every server, with its marker and its fence counters.
+const stateKey = "redlock:node"
+
+// keys lists what is on the servers, apart from that.
 func (r *rig) keys() []string {
 	var found []string
 	for i := range r.Len() {
-		c := r.Server(i).Client()
-		keys, err := c.Keys(bg, "*").Result()
-		if err != nil {
-			found = append(found, err.Error())
-		}
-		for _, k := range keys {
+		found = append(found, r.keysOn(i)...)
+	}
+	return found
+}
+
+func (r *rig) keysOn(i int) (found []string) {
+	c := r.Server(i).Client()
+	keys, err := c.Keys(bg, "*").Result()
+	if err != nil {
+		found = append(found, err.Error())
+	}
+	for _, k := range keys {
+		if !strings.HasSuffix(k, stateKey) {
 			found = append(found, fmt.Sprintf("%s on server %d: %s for another %v", k, i, c.Get(bg, k).Val(), c.PTTL(bg, k).Val()))
 		}
 	}

@@ -105,8 +105,8 @@ func TestACancelledAcquireIsBackAtOnceAndUndone(t *testing.T) { // FAULTS 3, 12
 		require.ErrorIs(t, err, redlock.ErrNoQuorum)
 		eventually(t, slack, "the healthy nodes are free at once", func() error {
 			for _, i := range minority {
-				if keys := r.Server(i).Client().Keys(bg, "*").Val(); len(keys) > 0 {
-					return fmt.Errorf("%q", keys)
+				if err := none(r.keysOn(i)); err != nil {
+					return err
 				}
 			}
 			return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -126,7 +127,7 @@ func (tp *tape) of(token string) (calls [][]any) {
 			if err != nil {
 				break // the end, or half a command
 			}
-			if strings.EqualFold(command[0].(string), "evalsha") && len(command) > 4 && command[4] == token {
+			if strings.EqualFold(command[0].(string), "evalsha") && slices.Contains(command, any(token)) {
 				calls = append(calls, command)
 			}
 		}
@@ -134,12 +135,13 @@ func (tp *tape) of(token string) (calls [][]any) {
 	return calls
 }
 
-// creates says whether a script call for one key may create it: it carries a TTL and a last second.
-func creates(call []any) bool { return len(call) == 7 }
+// creates says whether a script call for one key may create it: evalsha, digest, 2, key, state, token, TTL, last second,
+// marker, fence, stripe.
+func creates(call []any) bool { return len(call) == 11 }
 
 // lastSecond is the last second at which such a call may be applied.
 func lastSecond(call []any) int64 {
-	n, _ := strconv.ParseInt(call[6].(string), 10, 64)
+	n, _ := strconv.ParseInt(call[7].(string), 10, 64)
 	return n
 }
 

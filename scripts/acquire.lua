@@ -1,39 +1,85 @@
--- acquire: take every key for one token, or none.
+-- acquire: take every key for one token, or none, and answer a fence above all that this server gave for them.
 --
--- KEYS     the keys
+-- KEYS     the keys, and last the hash with this server's marker and fence counters
 -- ARGV[1]  token
 -- ARGV[2]  TTL in milliseconds
 -- ARGV[3]  the last second of this server's clock at which the request may be applied
+-- ARGV[4]  the marker of a steady server; empty where every server is taken for one
+-- ARGV[5]  the fence that is proposed, 16 digits; all zero: none
+-- ARGV[6]  ... the stripes of the keys, each once
 --
 -- Replies
---   t            granted: every key holds the token and expires after the TTL; t is this server's time at the grant,
---                in microseconds since 1970
+--   t            granted: every key holds the token and expires after the TTL, and the fence is the proposed one;
+--                t is this server's time at the grant, in microseconds since 1970
+--   {0, t, f}    granted with fence f instead
 --   -1           late: nothing was written
+--   -2           not steady: nothing was written
+--   -3           the counters are used up: nothing was written
 --   {i, ms}      denied: key i belongs to another for another ms milliseconds (-1: without expiry); nothing was written
 --   error        WRONGTYPE where a key holds foreign data, which stays untouched; any other: unknown, to be undone
 --
--- The same token twice gives the same answer, so a request whose reply was cut off can be sent again.
+-- The same token twice gives the same answer, so a request whose reply was cut off can be sent again. Counters are
+-- fixed-width decimals and compared as text. They are written before the keys: a script that fails in between has
+-- used up a number and given nothing away.
 
 local time = redis.call('TIME')
 if tonumber(time[1]) > tonumber(ARGV[3]) then
   return -1
 end
-local granted = time[1] * 1000000 + time[2]
-
-if #KEYS == 1 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
-  return granted
+local state = KEYS[#KEYS]
+local found = redis.call('HMGET', state, 'marker', unpack(ARGV, 6))
+if ARGV[4] ~= '' and found[1] ~= ARGV[4] then
+  return -2
 end
 
-for i = 1, #KEYS do
+local ours = 0
+for i = 1, #KEYS - 1 do
   local owner = redis.call('GET', KEYS[i])
-  if owner and owner ~= ARGV[1] then
+  if owner == ARGV[1] then
+    ours = ours + 1
+  elseif owner then
     return {i, redis.call('PTTL', KEYS[i])}
   end
 end
-for i = 1, #KEYS do
+
+local top = ''
+for i = 2, #found do
+  if found[i] and found[i] > top then
+    top = found[i]
+  end
+end
+local fence = ARGV[5]
+if top >= fence then
+  fence = top
+  if ours < #KEYS - 1 then
+    if tonumber(top) >= 9e15 then
+      return -3
+    end
+    fence = string.format('%016.0f', tonumber(top) + 1)
+  end
+elseif tonumber(fence) == 0 then
+  fence = '0000000000000001'
+end
+
+if #found == 2 then
+  redis.call('HSET', state, ARGV[6], fence)
+else
+  local counters = {}
+  for i = 6, #ARGV do
+    counters[#counters + 1] = ARGV[i]
+    counters[#counters + 1] = fence
+  end
+  redis.call('HSET', state, unpack(counters))
+end
+for i = 1, #KEYS - 1 do
   -- A renewal may have been here before a top-up: a key of ours is never cut short.
-  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
+  if ours == 0 or redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
     redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
   end
 end
-return granted
+
+local granted = time[1] * 1000000 + time[2]
+if fence == ARGV[5] then
+  return granted
+end
+return {0, granted, tonumber(fence)}
