@@ -28,6 +28,8 @@ func elapsed(a, b instant) time.Duration {
 	return max(b.mono-a.mono, b.boot-a.boot)
 }
 
+func (i instant) earlier(d time.Duration) instant { return instant{mono: i.mono - d, boot: i.boot - d} }
+
 // clock reads instants.
 type clock struct {
 	epoch time.Time            // set by newClock, then read-only
@@ -40,6 +42,15 @@ func newClock() clock {
 
 func (c clock) now() instant {
 	return instant{mono: c.mono(), boot: c.since()}
+}
+
+// pace is now on clocks that nobody sets: what nodes' clocks are compared with.
+func (c clock) pace() instant {
+	if bootIsSet {
+		m := c.mono()
+		return instant{mono: m, boot: m}
+	}
+	return c.now()
 }
 
 // mono is the cheap half of now, for what only paces us: timeouts, pauses, probes. What decides over ownership asks now.
@@ -86,9 +97,104 @@ func millis(d time.Duration) int64 {
 	return int64(ms)
 }
 
+// wholeMillis is d as the nodes will count it.
+func wholeMillis(d time.Duration) time.Duration {
+	return time.Duration(min(millis(d), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+}
+
 // remaining is how much of a validity is left at now; zero or less means none.
 func remaining(validity time.Duration, start, now instant) time.Duration {
 	return validity - elapsed(start, now)
+}
+
+// sample is one reading of a node's clock: its time, and ours right before the question and right after the answer.
+type sample struct {
+	micros       int64 // microseconds since 1970; 0: no reading
+	asked, heard instant
+}
+
+func (s sample) width() time.Duration { return elapsed(s.asked, s.heard) }
+
+// clockGrain is what readings of perfect clocks may differ by.
+const clockGrain = time.Millisecond
+
+// jump is by how much the node's clock went ahead of ours from a to b, or, negative, fell behind, beyond what round
+// trips and the allowance explain; 0 if by nothing.
+//
+//	ours      a.asked  a.heard                         b.asked  b.heard
+//	             |--------|                               |--------|
+//	                      |------------- least -----------|
+//	             |------------------------ most --------------------|
+//	theirs          a.micros ------------------------------- b.micros
+//
+// ok is false where b's round trip is wider than the allowance: it says nothing.
+func (d drift) jump(a, b sample) (j time.Duration, ok bool) {
+	least, most := elapsed(a.heard, b.asked), elapsed(a.asked, b.heard)
+	allowance := d.allowance(most) + clockGrain
+	if b.width() > allowance {
+		return 0, false
+	}
+	theirs := time.Duration(b.micros-a.micros) * time.Microsecond
+	switch {
+	case theirs-most > allowance:
+		return theirs - most, true
+	case least-theirs > allowance:
+		return theirs - least, true
+	}
+	return 0, true
+}
+
+// rate is how much faster the node's clock ran than ours from a to b, as a share, and by how much that may be wrong. ok
+// is false where the interval is too short to tell.
+func rate(a, b sample) (share, bound float64, ok bool) {
+	ours := (elapsed(a.asked, b.asked) + elapsed(a.heard, b.heard)) / 2
+	if a.micros == 0 || ours < time.Second {
+		return 0, 0, false
+	}
+	theirs := time.Duration(b.micros-a.micros) * time.Microsecond
+	return float64(theirs-ours) / float64(ours), float64(a.width()+b.width()) / 2 / float64(ours), true
+}
+
+// baselines are earlier readings of one node's clock that later ones are compared with: one of a moment ago, which
+// shows steps, and one of a while ago, which shows a rate.
+type baselines struct {
+	near, far sample
+}
+
+// farBaseline is how old the older one may grow.
+const farBaseline = 30 * time.Second
+
+// compare is the jump since a baseline, and how old that is; a jump of 0 where none shows one, with the age of the
+// oldest. A reading older than the guard is no baseline; the age is 0 where there was none to compare with.
+func (b *baselines) compare(d drift, s sample, guard time.Duration) (jump, age time.Duration) {
+	for _, base := range [...]*sample{&b.near, &b.far} {
+		old := elapsed(base.heard, s.asked)
+		if base.micros == 0 || old > guard {
+			continue
+		}
+		j, ok := d.jump(*base, s)
+		if j != 0 {
+			return j, old
+		}
+		if ok {
+			age = max(age, old)
+		}
+	}
+	return 0, age
+}
+
+// keep takes a reading as a baseline where the last has grown old; one with a wide round trip only where there is
+// nothing better.
+func (b *baselines) keep(d drift, s sample, idle, guard time.Duration) {
+	if b.near.micros != 0 && elapsed(b.near.heard, s.asked) <= guard && s.width() > d.allowance(idle)+clockGrain {
+		return
+	}
+	if b.near.micros == 0 || elapsed(b.near.heard, s.asked) >= idle {
+		b.near = s
+	}
+	if b.far.micros == 0 || elapsed(b.far.heard, s.asked) >= min(guard/2, farBaseline) {
+		b.far = s
+	}
 }
 
 // serverClock is what we know of a node's clock: its newest reading, and when we asked for it.

@@ -124,9 +124,9 @@ func parseNumber(r *request, v int64) vote {
 	case o != opRelease && v == -1:
 		return vote{kind: voteLate, reason: reasonLate}
 	case o == opAcquire && v == -2, o == opRenew && v == -2:
-		return vote{kind: voteUnsteady, reason: reasonUnsteady}
+		return vote{kind: voteUnsteady}
 	case o == opRenew && v == 3:
-		return vote{kind: voteUnsteadyOurs, reason: reasonUnsteady}
+		return vote{kind: voteUnsteadyOurs}
 	case o == opAcquire && v == -3:
 		return noAnswer(reasonUsedUp)
 	}

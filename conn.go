@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,8 +44,8 @@ func nodeOptions(user *redis.Options, timeout time.Duration) *redis.Options {
 }
 
 // newConn speaks to the server behind nc for the first time: it authenticates, loads the scripts and reads the server's
-// clock, all before ctx ends. On an error nc is closed.
-func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() time.Duration) (*conn, serverClock, error) {
+// clock and, with a state key, its INFO and marker, all before ctx ends. On an error nc is closed.
+func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() instant, state string) (*conn, checked, error) {
 	w := &wire{Conn: nc}
 	o := *opts
 	handed := false
@@ -59,35 +60,54 @@ func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() t
 	c.sticky = c.client.EphemeralConn()
 	c.pipe = c.sticky.Pipeline()
 
-	reading, err := c.check(ctx, now)
+	found, err := c.check(ctx, now, state)
 	if err != nil {
 		c.close()
-		return nil, serverClock{}, err
+		return nil, checked{}, err
 	}
-	return c, reading, nil
+	return c, found, nil
+}
+
+// checked is what a new connection has shown of its server.
+type checked struct {
+	clock sample
+	look  look // with a state key only
 }
 
 // check fails with the server's own words where it cannot serve us: NOAUTH, NOPERM, LOADING and the like.
-func (c *conn) check(ctx context.Context, now func() time.Duration) (_ serverClock, err error) {
+func (c *conn) check(ctx context.Context, now func() instant, state string) (_ checked, err error) {
 	defer recoverReply(&err)
 	asked := now()
 	cmds := []redis.Cmder{c.time}
-	for _, s := range scripts {
+	for _, s := range loaded {
 		cmds = append(cmds, redis.NewStringCmd(ctx, "script", "load", s.source))
 	}
-	if err := c.send(ctx, cmds); err != nil {
-		return serverClock{}, err
+	if state != "" {
+		cmds = append(cmds, lookCommands(state)...)
 	}
-	for i, s := range scripts {
-		if sha := cmds[i+1].(*redis.StringCmd).Val(); sha != s.sha {
-			return serverClock{}, fmt.Errorf("SCRIPT LOAD of %s answered another digest", op(i))
+	err = c.send(ctx, cmds)
+	// Where the connection itself was refused no command has an answer; one that the server refused has its own error.
+	if err != nil && (!isServerError(err) || errors.Is(c.time.Err(), errUnanswered)) {
+		return checked{}, err
+	}
+	found := checked{clock: sample{asked: asked, heard: now()}}
+	for i, s := range loaded {
+		sha, err := cmds[i+1].(*redis.StringCmd).Result()
+		if err != nil {
+			return checked{}, err
+		}
+		if sha != s.sha {
+			return checked{}, fmt.Errorf("SCRIPT LOAD answered another digest for script %d", i+1)
 		}
 	}
-	micros, ok := c.micros()
-	if !ok {
-		return serverClock{}, reason("its clock shows an impossible time")
+	var ok bool
+	if found.clock.micros, ok = c.micros(); !ok {
+		return checked{}, cmp.Or(c.time.Err(), error(reason("its clock shows an impossible time")))
 	}
-	return serverClock{micros: micros, asked: asked}, nil
+	if state != "" {
+		found.look = readLook(cmds[1+len(loaded):])
+	}
+	return found, nil
 }
 
 // micros is the server's time by the TIME of the last exchange, in microseconds since 1970.

@@ -109,7 +109,7 @@ const (
 	reasonFull      = reason("its queue is full")
 	reasonClosed    = reason("the pool is closed")
 	reasonMiscount  = reason("sent a reply that no script of ours sends")
-	reasonUnsteady  = reason("has no vote: it is not steady")
+	reasonClock     = reason("its clock differs from ours: no vote until that is settled")
 	reasonUsedUp    = reason("its fence counters are used up; delete its field of counters while no client runs")
 	reasonTooFar    = reason("answered a fence that is years ahead of the nodes' clocks; its vote does not count")
 	reasonMore      = reason("answered a higher fence than the lock's; it does not carry that")
@@ -117,6 +117,11 @@ const (
 
 func reasonTimeout(d time.Duration) reason {
 	return reason("no answer within " + d.String())
+}
+
+// reasonForgot is what a node that is not steady is given as long as nobody has looked at it more closely.
+func reasonForgot(guard time.Duration) reason {
+	return reason("it restarted, lost its data or stepped its clock: no vote for at most another " + guard.String())
 }
 
 // reasonDenied says who is in the way: which resource, and for how long at most. A negative remaining time means a

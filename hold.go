@@ -29,13 +29,13 @@ type hold struct {
 	keys      []string
 	token     string
 	stripes   []string // the counters of the resources
-	began     instant  // start of the acquire round; the earliest moment at which a node may count from
 
 	fence     uint64 // the proposal, 0 for none; set to what K nodes carry before the lock is held, then read-only
 	fenceText string // the same, as scripts want it
 
 	mu       sync.Mutex // guards the fields below
 	phase    phase
+	began    instant // start of the acquire round; the earliest moment at which a node may count from
 	from     instant // the deadline is from + validity
 	nodes    []standing
 	failure  error       // the last renewal that reached no majority, for the cause of a loss
@@ -93,10 +93,11 @@ func (h *hold) lowestFence(need int) uint64 {
 }
 
 // mayCarry says whether a node that holds the keys, with counters raised to the fence, carries it: its own grant must
-// not have answered more. h.mu must be held.
+// not have answered more, and no copy of the request may still be applied there: it could set the keys again after they
+// were lost and granted to another. h.mu must be held.
 func (h *hold) mayCarry(node int) bool {
-	a := h.nodes[node].answer
-	return a > 0 && a <= h.fence
+	s := h.nodes[node]
+	return s.answer > 0 && s.answer <= h.fence && !s.doubt
 }
 
 // carriers counts the nodes that answered the fence itself. h.mu must be held.
@@ -170,11 +171,22 @@ func (h *hold) advance(majority int, now func() instant) {
 	}
 }
 
-// holding counts the nodes that hold our keys at now. h.mu must be held.
-func (h *hold) holding(now instant) int {
+// rewind moves all that is known of the hold into the past, by what our clock missed. h.mu must be held.
+func (h *hold) rewind(missed time.Duration) {
+	h.began = h.began.earlier(missed)
+	h.from = h.from.earlier(missed)
+	for i := range h.nodes {
+		if h.nodes[i].at != (instant{}) {
+			h.nodes[i].at = h.nodes[i].at.earlier(missed)
+		}
+	}
+}
+
+// holding counts the steady nodes that hold our keys at now. h.mu must be held.
+func (h *hold) holding(now instant, isSteady func(node int) bool) int {
 	g := 0
-	for _, s := range h.nodes {
-		if s.has && elapsed(s.at, now) < h.ttl {
+	for i, s := range h.nodes {
+		if s.has && elapsed(s.at, now) < h.ttl && isSteady(i) {
 			g++
 		}
 	}

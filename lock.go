@@ -124,7 +124,7 @@ func (l *Lock) Margin() int {
 	l.h.mu.Lock()
 	defer l.h.mu.Unlock()
 	q := l.q
-	return margin(l.h.holding(q.clock.now()), q.need, len(q.nodes))
+	return margin(l.h.holding(q.clock.now(), q.keeper.isSteady), q.need, len(q.nodes))
 }
 
 // Extend moves the deadline to a full TTL (or lease) from now, but not past WithMaxHold. It blocks for one round, a node

@@ -92,7 +92,9 @@ type node struct {
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 	timeout time.Duration // of every exchange, and between probes
 	clock   clock
+	idle    time.Duration // how old a reading of the clock may grow
 	events  *events
+	keeper  *keeper
 	state   string // key of the hash with the node's marker and fence counters
 	wake    chan struct{}
 	ended   chan struct{} // closed when run has ended
@@ -118,6 +120,10 @@ type node struct {
 	slots     [opCount][]*slot
 	cmds      []redis.Cmder
 	batch     []*request
+	votes     []vote
+	tended    tended
+	tending   bool // there is something to do for the marker
+	base      baselines
 
 	live        atomic.Pointer[conn] // the same as conn, for those who may only close it
 	served      atomic.Uint64
@@ -127,13 +133,14 @@ type node struct {
 	undone      atomic.Uint64
 	undoDropped atomic.Uint64
 	roundTrip   atomic.Int64 // of the last exchange
+	clockStats  atomic.Pointer[ClockStats]
 	zero        atomic.Int64 // the server's clock, in microseconds, at the pool's epoch; 0 while unknown
 }
 
-func newNode(index int, opts *redis.Options, timeout time.Duration, c clock, ev *events, state string) *node {
+func newNode(index int, opts *redis.Options, timeout time.Duration, c clock, ev *events, k *keeper, state string) *node {
 	own := nodeOptions(opts, timeout)
 	return &node{index: index, name: opts.Addr, opts: own, dial: opts.Dialer, timeout: timeout, clock: c, events: ev,
-		state: state, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+		idle: k.idle(), keeper: k, state: state, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // submit queues a request, to be sent once nudge is called. It never blocks: a node that is down, closed or full answers
@@ -221,7 +228,12 @@ func (n *node) run() {
 			}
 			continue
 		}
-		if n.conn == nil && !n.connect() {
+		if n.conn == nil {
+			n.connect()
+			continue
+		}
+		if n.tending {
+			n.tend()
 			continue
 		}
 		if batch := n.take(); len(batch) > 0 {
@@ -251,7 +263,10 @@ func (n *node) next() (time.Duration, bool) {
 	if n.down != nil {
 		return min(wait, max(0, n.probeAt-now)), true
 	}
-	if waiting || n.reconnect {
+	if n.tending = !n.closing && n.tendDue(now); n.tending {
+		return 0, true
+	}
+	if waiting || n.reconnect || n.conn == nil && n.keeper.begun.Load() {
 		return 0, true
 	}
 	if due, ok := n.undos.next(); ok {
@@ -260,8 +275,11 @@ func (n *node) next() (time.Duration, bool) {
 	if n.conn != nil && n.stale {
 		return 0, true
 	}
+	if n.conn != nil && !n.closing && n.keeper.guard > 0 {
+		wait = min(wait, max(0, n.tended.due-now))
+	}
 	if n.conn != nil && !n.closing {
-		wait = min(wait, max(0, idleReading-(now-max(n.server.asked, n.ticked))))
+		wait = min(wait, max(0, n.idle-(now-max(n.server.asked, n.ticked))))
 	}
 	return wait, true
 }
@@ -310,5 +328,12 @@ func (n *node) stats() NodeStats {
 	if n.down != nil {
 		s.Down = n.down.Error()
 	}
+	if c := n.clockStats.Load(); c != nil {
+		s.Clock = *c
+	}
+	if why := n.keeper.voteless(n.index); why != nil {
+		s.NoVote = why.Error()
+	}
+	s.Steady = n.keeper.isSteady(n.index)
 	return s
 }

@@ -41,6 +41,9 @@ type Observer struct {
 	Released      func(Event) // Unlock or Close gave the lock back; Err where too few nodes confirmed it
 	NodeLost      func(Event) // a node no longer answers; it has no vote until it does
 	NodeBack      func(Event) // a node answers again
+	NodeUnsteady  func(Event) // a node has no vote: it restarted, lost its data, or must not vote at all; Err says which
+	NodeSteady    func(Event) // a node has its vote again; with an Err, once, where all nodes are new: a first use
+	ClockStepped  func(Event) // a node's clock, or, where Node is empty, our own, went wrong by more than the allowance
 	UndoPending   func(Event) // a node has tokens to undo that it could not be told about yet
 	Warning       func(Event) // a configuration that works but promises less than it seems
 }
@@ -59,6 +62,9 @@ const (
 	evReleased
 	evNodeLost
 	evNodeBack
+	evNodeUnsteady
+	evNodeSteady
+	evClockStepped
 	evUndoPending
 	evWarning
 	evCount
@@ -79,6 +85,9 @@ var kinds = [evCount]struct {
 	evReleased:      {"released", slog.LevelDebug, func(o *Observer) func(Event) { return o.Released }},
 	evNodeLost:      {"node_lost", slog.LevelWarn, func(o *Observer) func(Event) { return o.NodeLost }},
 	evNodeBack:      {"node_back", slog.LevelInfo, func(o *Observer) func(Event) { return o.NodeBack }},
+	evNodeUnsteady:  {"node_unsteady", slog.LevelWarn, func(o *Observer) func(Event) { return o.NodeUnsteady }},
+	evNodeSteady:    {"node_steady", slog.LevelInfo, func(o *Observer) func(Event) { return o.NodeSteady }},
+	evClockStepped:  {"clock_stepped", slog.LevelWarn, func(o *Observer) func(Event) { return o.ClockStepped }},
 	evUndoPending:   {"undo_pending", slog.LevelWarn, func(o *Observer) func(Event) { return o.UndoPending }},
 	evWarning:       {"warning", slog.LevelWarn, func(o *Observer) func(Event) { return o.Warning }},
 }
@@ -253,7 +262,18 @@ type NodeStats struct {
 	Reconnects  uint64        // connections replaced after they broke
 	Timeouts    uint64        // pipelines without an answer in time
 	RoundTrip   time.Duration // of the last pipeline
+	Steady      bool          // it has a vote; always true while it is up where WithRestartGuard is 0
+	NoVote      string        // why it has none; empty while it has
+	Clock       ClockStats    // its clock, by the readings of the last seconds; zero where WithRestartGuard is 0
 	UndoPending int           // tokens that it may hold although nobody wants them
 	Undone      uint64        // tokens taken back by the undo list
 	UndoDropped uint64        // tokens that the full undo list had to forget; they run out with their TTL
+}
+
+// ClockStats is a node's clock as it was last compared with this machine's.
+type ClockStats struct {
+	Offset    time.Duration // how far it is ahead of this machine's wall clock
+	Bound     time.Duration // by how much Offset may be wrong: half a round trip
+	Rate      float64       // how much faster than ours it runs, as a share: 0.01 is 1 %
+	RateBound float64       // by how much Rate may be wrong; 0 until Rate is known
 }

@@ -58,6 +58,7 @@ type lockOptions struct {
 type poolOptions struct {
 	lock        lockOptions
 	nodeTimeout time.Duration
+	guard       time.Duration // negative: not set
 	quorum      Quorum
 	drift       drift
 	prefix      string
@@ -175,6 +176,23 @@ func WithDrift(factor float64, floor time.Duration) Option {
 	})
 }
 
+// WithRestartGuard sets for how long a node has no vote after it restarted, lost its data or stepped its clock: until
+// every lock that it may have forgotten has run out. Default: the pool's TTL, or lease if that is its default; never
+// less than any TTL and lease used. It belongs to the keyspace: a pool with another guard, another number of nodes or
+// another quorum than those that are there already gets no votes, and an error that names both.
+//
+// Freshly started servers have no vote for a guard either, unless all of them have been running for longer. 0 turns
+// all of this off: every node that answers votes. That is for tests on fresh servers, and for those who keep a
+// restarted server away for a TTL themselves.
+func WithRestartGuard(d time.Duration) Option {
+	return poolOption(func(o *poolOptions) {
+		if d < 0 {
+			o.fail("WithRestartGuard(%v): a guard is at least the TTL, or 0 for none", d)
+		}
+		o.guard = d
+	})
+}
+
 // WithKeyPrefix sets what stands before a resource's name in its Redis key. Default "lock:"; "" gives the bare names
 // that other Redlock libraries use, so that both exclude each other.
 func WithKeyPrefix(s string) Option {
@@ -193,7 +211,7 @@ func WithObserver(o Observer) Option {
 
 // newPoolOptions applies opts over the defaults and checks what does not depend on the nodes.
 func newPoolOptions(opts []Option) (*poolOptions, error) {
-	o := &poolOptions{drift: drift{defaultFactor, defaultFloor}, prefix: defaultPrefix}
+	o := &poolOptions{drift: drift{defaultFactor, defaultFloor}, prefix: defaultPrefix, guard: -1}
 	for _, opt := range opts {
 		if opt != nil {
 			opt.configurePool(o)
@@ -210,6 +228,10 @@ func newPoolOptions(opts []Option) (*poolOptions, error) {
 		return nil, err
 	}
 	ttl := t.ttl
+	if o.guard < 0 {
+		o.guard = ttl
+	}
+	o.guard = wholeMillis(o.guard)
 	if o.nodeTimeout > ttl/timeoutShare {
 		return nil, usageError("WithNodeTimeout(%v) is more than a quarter of the TTL of %v: a slow node could use it up; set at most %v",
 			o.nodeTimeout, ttl, ttl/timeoutShare)
@@ -258,7 +280,11 @@ func (o *poolOptions) terms(opts []LockOption) (terms, retry, error) {
 	}
 
 	t := terms{ttl: l.life(), lease: l.lease > 0, maxHold: l.maxHold, label: l.label}
-	t.ttl = time.Duration(min(millis(t.ttl), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	t.ttl = wholeMillis(t.ttl)
+	if o.guard > 0 && t.ttl > o.guard {
+		return terms{}, retry{}, usageError("a TTL of %v is more than the restart guard of %v: a node that forgot such a lock would vote again "+
+			"while it is held; use WithRestartGuard(%v) or more, the same for all clients of the keyspace", t.ttl, o.guard, t.ttl)
+	}
 	if t.validity = o.drift.validity(t.ttl); t.validity < time.Millisecond {
 		return terms{}, retry{}, usageError("a TTL of %v leaves nothing after the drift allowance of %v; the smallest that works is %v",
 			t.ttl, o.drift.allowance(t.ttl), o.drift.smallestTTL())

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -27,10 +28,15 @@ type peer struct {
 	mu      sync.Mutex
 	keys    map[string]value
 	fields  map[string]string // of the hash with the marker and the counters
-	scripts map[string]op
+	scripts map[string]string // name by digest
+	run     string            // run id, new with every start
+	started time.Time
+	info    map[string]string // what INFO says instead
 	conns   map[net.Conn]struct{}
 	counts  map[string]int
 	clock   time.Duration     // added to the time
+	rate    float64           // how much faster than true time the clock runs, as a share
+	since   time.Time         // from when on
 	refuse  bool              // connections are refused
 	delay   time.Duration     // from a command's arrival to its execution
 	gate    chan struct{}     // closed: executes; replaced while frozen
@@ -50,8 +56,9 @@ type value struct {
 func newPeer(t *testing.T, i int) *peer {
 	p := &peer{name: fmt.Sprintf("10.0.0.%d:6379", i+1), keys: map[string]value{}, fields: map[string]string{}, conns: map[net.Conn]struct{}{},
 		counts: map[string]int{}, errs: map[string]string{}, raw: map[string]string{}, gate: make(chan struct{}),
-		scripts: map[string]op{}, stopped: make(chan struct{})}
+		scripts: map[string]string{}, info: map[string]string{}, stopped: make(chan struct{})}
 	close(p.gate)
+	p.run, p.started = newNonce(), time.Now().Add(-24*time.Hour)
 	t.Cleanup(func() { close(p.stopped); p.cut() })
 	return p
 }
@@ -87,7 +94,7 @@ func newPoolAt(t *testing.T, ps []*peer, c *suspendClock, opts ...Option) *Pool 
 
 func newOpenPoolAt(t *testing.T, ps []*peer, c *suspendClock, opts ...Option) *Pool {
 	t.Helper()
-	o, err := newPoolOptions(opts)
+	o, err := newPoolOptions(append([]Option{WithRestartGuard(0)}, opts...)) // the peers are fresh servers
 	require.NoError(t, err)
 	need, err := o.quorum.of(len(ps))
 	require.NoError(t, err)
@@ -150,11 +157,12 @@ func (p *peer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}()
 	go func() {
 		open := true
+		var queue [][]string // of a transaction
 		for j := range jobs {
 			if !p.ready(j.at) {
 				break
 			}
-			reply, cut := p.execute(j.args)
+			reply, cut := p.execute(&queue, j.args)
 			if cut {
 				open = false
 				_ = server.Close()
@@ -216,19 +224,40 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	return args, nil
 }
 
-func (p *peer) execute(args []string) (reply string, cut bool) {
+func (p *peer) execute(queue *[][]string, args []string) (reply string, cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	switch {
+	case args[0] == "multi":
+		*queue = [][]string{}
+		return "+OK\r\n", false
+	case args[0] == "exec":
+		all := fmt.Sprintf("*%d\r\n", len(*queue))
+		for _, each := range *queue {
+			one, c := p.executeOne(each)
+			all, cut = all+one, cut || c
+		}
+		*queue = nil
+		return all, cut
+	case *queue != nil:
+		*queue = append(*queue, args)
+		return "+QUEUED\r\n", false
+	}
+	return p.executeOne(args)
+}
+
+// executeOne runs one command. p.mu must be held.
+func (p *peer) executeOne(args []string) (reply string, cut bool) {
 	name := strings.ToLower(args[0])
 	if name == "script" {
-		name = "script load"
+		name += " " + args[1]
 	}
 	if name == "evalsha" {
-		o, ok := p.scripts[args[1]]
+		script, ok := p.scripts[args[1]]
 		if !ok {
 			return "-NOSCRIPT No matching script. Please use EVAL.\r\n", false
 		}
-		name = o.String()
+		name = script
 	}
 	p.counts[name]++
 	if e := p.errs[name]; e != "" {
@@ -254,9 +283,39 @@ func (p *peer) reply(name string, args []string) string {
 		return fmt.Sprintf("*2\r\n$%d\r\n%d\r\n$6\r\n%06d\r\n", len(strconv.FormatInt(now.Unix(), 10)), now.Unix(), now.Nanosecond()/1000)
 	case "script load":
 		s := newScript(args[2])
-		i := slices.Index(scripts[:], s)
-		p.scripts[s.sha] = op(i)
-		return fmt.Sprintf("$40\r\n%s\r\n", s.sha)
+		p.scripts[s.sha] = "mark"
+		if i := slices.Index(scripts[:], s); i >= 0 {
+			p.scripts[s.sha] = op(i).String()
+		}
+		return bulk(s.sha)
+	case "script exists":
+		known := 0
+		if _, ok := p.scripts[args[2]]; ok {
+			known = 1
+		}
+		return fmt.Sprintf("*1\r\n:%d\r\n", known)
+	case "info":
+		info := map[string]string{"run_id": p.run, "role": "master", "maxmemory": "0", "maxmemory_policy": "noeviction",
+			"cluster_enabled": "0", "uptime_in_seconds": strconv.Itoa(int(p.now().Sub(p.started).Seconds()))}
+		maps.Copy(info, p.info)
+		text := "# Server\r\n"
+		for name, value := range info {
+			text += name + ":" + value + "\r\n"
+		}
+		return bulk(text)
+	case "hget":
+		if v, ok := p.fields[args[2]]; ok {
+			return bulk(v)
+		}
+		return "$-1\r\n"
+	case "hgetall":
+		all := fmt.Sprintf("*%d\r\n", 2*len(p.fields))
+		for name, value := range p.fields {
+			all += bulk(name) + bulk(value)
+		}
+		return all
+	case "mark":
+		return p.mark(args[4:])
 	case "acquire", "renew", "release":
 		n, _ := strconv.Atoi(args[2])
 		return p.script(name, args[3:3+n], args[3+n:])
@@ -264,8 +323,32 @@ func (p *peer) reply(name string, args []string) string {
 	return "-ERR unknown command\r\n"
 }
 
+func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
+
+// mark is scripts/mark.lua in Go. p.mu must be held.
+func (p *peer) mark(args []string) string {
+	if now := p.fields["marker"]; now != args[0] {
+		return bulk(now)
+	}
+	for pair := range slices.Chunk(args[2:], 2) {
+		p.fields[pair[0]] = max(p.fields[pair[0]], pair[1])
+	}
+	p.fields["marker"] = args[1]
+	return ":1\r\n"
+}
+
 // now is the server's time. p.mu must be held.
-func (p *peer) now() time.Time { return time.Now().Add(p.clock) }
+func (p *peer) now() time.Time {
+	now := time.Now().Add(p.clock)
+	if p.rate != 0 {
+		now = now.Add(time.Duration(p.rate * float64(time.Since(p.since))))
+	}
+	return now
+}
+
+func (p *peer) step(d time.Duration) { p.do(func() { p.clock += d }) }
+
+func (p *peer) speed(rate float64) { p.do(func() { p.rate, p.since = rate, time.Now() }) }
 
 // get is a key's value, and whether there is one. p.mu must be held.
 func (p *peer) get(key string) (value, bool) {
@@ -391,6 +474,25 @@ func (p *peer) cut() {
 }
 
 func (p *peer) restart() { p.do(func() { p.refuse = false }) }
+
+// reboot restarts the server's process, empty or with what it keeps.
+func (p *peer) reboot(keeping bool) {
+	p.do(func() {
+		p.refuse, p.run, p.started = false, newNonce(), p.now()
+		clear(p.scripts)
+		if !keeping {
+			clear(p.keys)
+			clear(p.fields)
+		}
+	})
+	p.cut()
+}
+
+// marker is the peer's marker.
+func (p *peer) marker() (s string) {
+	p.do(func() { s = p.fields["marker"] })
+	return s
+}
 
 func (p *peer) freeze() { p.do(func() { p.gate = make(chan struct{}) }) }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Quorum says how many of N nodes must grant an acquire. Renewals need a majority, whatever the acquire needed.
@@ -57,6 +58,7 @@ type quorum struct {
 	closed   chan struct{} // closed when the pool begins to close
 	counts   counters
 	fences   proposer
+	keeper   *keeper
 	timers   sync.Pool // of stopped timers, for rounds last far shorter than their timers
 }
 
@@ -79,6 +81,13 @@ func (q *quorum) nudge() {
 func (q *quorum) acquire(ctx context.Context, t terms, resources, keys []string, token string) (*hold, error) {
 	start := q.clock.now()
 	h := newHold(t, resources, keys, token, len(q.nodes), start)
+	if !q.keeper.ready.Load() {
+		q.begin(ctx, t.nodeTimeout)
+	}
+	if bar := q.keeper.barredFor(); bar > 0 {
+		return nil, &QuorumError{Op: opAcquire.String(), Resources: resources, Need: q.need, verdict: ErrNoQuorum,
+			note: "our own clock was wrong: no new lock for another " + round10ms(bar).String()}
+	}
 	h.setFence(q.fences.next(start.mono))
 
 	// 1. Ask every node.
@@ -122,6 +131,23 @@ func (q *quorum) acquire(ctx context.Context, t terms, resources, keys []string,
 	return nil, err
 }
 
+// begin has the nodes connect for the first acquire, and waits until enough of them can vote or no more will soon; for a
+// node timeout at most, which is the acquire's.
+func (q *quorum) begin(ctx context.Context, patience time.Duration) {
+	if q.keeper.begun.CompareAndSwap(false, true) {
+		q.nudge()
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-q.keeper.settled:
+	case <-timer.C:
+		q.keeper.letGo()
+	case <-ctx.Done():
+	case <-q.closed:
+	}
+}
+
 // raise starts the second half of an acquire whose grants answered different fences: the lowest that K of them can carry
 // becomes the lock's, and those that answered less are raised to it. It is part of the acquire and shares its node
 // timeout. It returns nil where there is nothing to raise.
@@ -144,7 +170,7 @@ func (q *quorum) raise(h *hold, acquire *round) *round {
 		case s.has && s.answer == h.fence:
 			r.votes[i] = ballot{vote{kind: voteGrant}, true}
 			r.granted++
-		case s.has && s.answer < h.fence, s.open > 0:
+		case s.has && h.mayCarry(i), s.open > 0:
 			to[i] = true // behind its acquire, where that has not been answered
 		case s.has:
 			r.votes[i] = ballot{noAnswer(reasonMore), true}
@@ -176,7 +202,8 @@ func (q *quorum) renew(h *hold, settled func(*round)) *round {
 func (q *quorum) topUp(h *hold) {
 	start := q.clock.now()
 	h.mu.Lock()
-	left := h.ttl - elapsed(h.began, start)
+	began := h.began
+	left := h.ttl - elapsed(began, start)
 	free := make([]bool, len(h.nodes))
 	for i, s := range h.nodes {
 		free[i] = !s.has
@@ -186,7 +213,7 @@ func (q *quorum) topUp(h *hold) {
 		return
 	}
 	r := q.newRound(opAcquire, h, start, left, q.need)
-	r.since = h.began // those keys end with the lease, not a TTL after now
+	r.since = began // those keys end with the lease, not a TTL after now
 	r.ask(func(i int) bool { return free[i] })
 }
 
@@ -303,7 +330,7 @@ func (q *quorum) review(h *hold) {
 		return
 	}
 	h.mu.Lock()
-	missing := len(h.nodes) - h.holding(q.clock.now())
+	missing := len(h.nodes) - h.holding(q.clock.now(), q.keeper.isSteady)
 	before := h.missing
 	told := h.phase == held && h.heard
 	if told {
@@ -326,7 +353,7 @@ func (q *quorum) describe(h *hold) Event {
 		return Event{}
 	}
 	now := q.clock.now()
-	g := h.holding(now)
+	g := h.holding(now, q.keeper.isSteady)
 	return Event{Resources: h.resources, Label: h.label, Hold: elapsed(h.began, now), Granted: g, Need: q.need,
 		Nodes: len(q.nodes), Margin: margin(g, q.need, len(q.nodes)), Validity: max(0, h.left(now))}
 }

@@ -10,8 +10,11 @@ import (
 
 // How a node is reached: dialled, checked, given up, probed, and asked for its clock while it is idle.
 
-// idleReading is how old the newest reading of a node's clock may grow while nothing else is sent.
-const idleReading = time.Second
+// idleReading is at most how old the newest reading of a node's clock may grow while nothing else is sent.
+const (
+	idleReading    = time.Second
+	minIdleReading = 20 * time.Millisecond
+)
 
 // undoRetry is the pause before a release that a server refused, or did not answer, is tried again.
 const undoRetry = 200 * time.Millisecond
@@ -24,21 +27,18 @@ type dialing struct {
 }
 
 type dialed struct {
-	conn    *conn
-	reading serverClock
-	err     error
+	conn  *conn
+	found checked
+	err   error
 }
 
 // connect is the probe of a node that is down, and the first connection of one that is not.
-func (n *node) connect() bool {
+func (n *node) connect() {
 	n.reconnect = false
 	start := n.clock.mono()
-	err := n.open()
-	if err == nil {
-		return true
+	if err := n.open(); err != nil {
+		n.markDown(reasonOf(err), start+n.timeout-n.clock.mono())
 	}
-	n.markDown(reasonOf(err), start+n.timeout-n.clock.mono())
-	return false
 }
 
 // open dials and checks, for at most the node timeout, or until the closing pool gives up. On success the node is up.
@@ -85,7 +85,7 @@ func (n *node) dialInBackground() *dialing {
 	go func() {
 		defer cancel()
 		var r dialed
-		r.conn, r.reading, r.err = n.dialAndCheck(ctx)
+		r.conn, r.found, r.err = n.dialAndCheck(ctx)
 		n.mu.Lock()
 		gone := n.gone
 		if !gone {
@@ -99,33 +99,38 @@ func (n *node) dialInBackground() *dialing {
 	return d
 }
 
-func (n *node) dialAndCheck(ctx context.Context) (c *conn, reading serverClock, err error) {
+func (n *node) dialAndCheck(ctx context.Context) (c *conn, found checked, err error) {
 	defer recoverReply(&err)
 	nc, err := n.dial(ctx, n.opts.Network, n.opts.Addr)
 	if err != nil {
-		return nil, serverClock{}, err
+		return nil, checked{}, err
 	}
 	// go-redis heeds a ctx's deadline, but not its cancellation.
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	defer stop()
-	c, reading, err = newConn(ctx, nc, n.opts, n.clock.mono)
+	state := ""
+	if n.keeper.guard > 0 {
+		state = n.state
+	}
+	c, found, err = newConn(ctx, nc, n.opts, n.pace, state)
 	switch {
 	case err == nil:
-		return c, reading, nil
+		return c, found, nil
 	case ctx.Err() != nil:
-		return nil, serverClock{}, ctx.Err() // the true reason; a closed connection is but its effect
+		return nil, checked{}, ctx.Err() // the true reason; a closed connection is but its effect
 	}
-	return nil, serverClock{}, withoutSecrets(err, n.opts.Username, n.opts.Password)
+	return nil, checked{}, withoutSecrets(err, n.opts.Username, n.opts.Password)
 }
 
 func (n *node) adopt(d dialed) {
 	n.conn = d.conn
 	n.live.Store(d.conn)
-	n.read(d.reading.micros, d.reading.asked)
+	n.read(d.found.clock.micros, d.found.clock.asked.mono)
 	n.mu.Lock()
 	wasDown := n.down != nil
 	n.down = nil
 	n.mu.Unlock()
+	n.acquaint(d.found)
 	if wasDown {
 		n.events.emit(evNodeBack, Event{Node: n.name})
 	}
@@ -150,6 +155,7 @@ func (n *node) markDown(why error, probeIn time.Duration) {
 	clear(n.queue)
 	n.queue, n.head = n.queue[:0], 0
 	n.mu.Unlock()
+	n.keeper.report(n.index, func(m *memory) { m.phase = away })
 	n.fail(queued, false, why)
 	if wasUp {
 		n.events.emit(evNodeLost, Event{Node: n.name, Err: why})
@@ -162,13 +168,14 @@ func (n *node) tickDue() bool {
 	n.mu.Lock()
 	due, ok := n.undos.next()
 	n.mu.Unlock()
-	return n.stale || ok && due <= now || now-max(n.server.asked, n.ticked) >= idleReading
+	return n.stale || ok && due <= now || now-max(n.server.asked, n.ticked) >= n.idle
 }
 
 // tick reads the server's clock and, behind it, releases what is due on the undo list. A release that ran after its
 // entry's second settles the entry for good.
 func (n *node) tick() {
-	asked := n.clock.mono()
+	paced := n.pace()
+	asked := paced.mono
 	n.stale, n.ticked = false, asked // a server that refuses TIME is not asked more often for it
 	n.mu.Lock()
 	limit := maxUndos
@@ -186,6 +193,7 @@ func (n *node) tick() {
 	second := int64(0)
 	if micros, ok := n.conn.micros(); ok {
 		second = micros / 1_000_000
+		n.testify(sample{micros: micros, asked: paced, heard: n.pace()})
 		n.read(micros, asked)
 	}
 	n.mu.Lock()
@@ -202,16 +210,30 @@ func (n *node) tick() {
 	}
 	n.mu.Unlock()
 
+	if n.survives(err) && slices.ContainsFunc(n.cmds, func(c redis.Cmder) bool { return isNoScript(c.Err()) }) {
+		n.forget() // a new connection loads the scripts
+	}
+}
+
+// survives says whether the connection is still good after an exchange of our own, and draws the consequences.
+func (n *node) survives(err error) bool {
 	switch {
-	case err != nil && isTimeout(err):
+	case err == nil:
+	case isTimeout(err):
 		n.timeouts.Add(1)
 		n.disconnect()
 		n.markDown(reasonTimeout(n.timeout), 0)
-	case err != nil, slices.ContainsFunc(n.cmds, func(c redis.Cmder) bool { return isNoScript(c.Err()) }):
-		n.disconnect() // a new connection loads the scripts
-		n.reconnects.Add(1)
-		n.reconnect = true
+	default:
+		n.forget()
 	}
+	return err == nil
+}
+
+// forget closes a connection for a new one to take its place at once.
+func (n *node) forget() {
+	n.disconnect()
+	n.reconnects.Add(1)
+	n.reconnect = true
 }
 
 // settleRelease looks after a release that did not end the matter: the server refused it, or a request of the same

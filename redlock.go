@@ -122,15 +122,21 @@ func nodeSettings(clients []*redis.Client) ([]*redis.Options, error) {
 func start(nodes []*redis.Options, o *poolOptions, need int, c clock) *Pool {
 	q := &quorum{need: need, majority: majorityOf(len(nodes)), clock: c, closed: make(chan struct{}),
 		events: newEvents(o.observer, o.logger)}
-	state := o.prefix + stateKey
-	for i, settings := range nodes {
-		q.nodes = append(q.nodes, newNode(i, settings, o.nodeTimeout, c, q.events, state))
+	var names []string
+	for _, settings := range nodes {
+		names = append(names, settings.Addr)
 	}
+	q.keeper = newKeeper(names, need, keeperOptions{majority: q.majority, guard: o.guard, timeout: o.nodeTimeout, drift: o.drift, clock: c, events: q.events})
+	for i, settings := range nodes {
+		q.nodes = append(q.nodes, newNode(i, settings, o.nodeTimeout, c, q.events, q.keeper, o.prefix+stateKey))
+	}
+	q.keeper.wake = q.nudge
 	q.fences.majority = q.majority
 	for _, n := range q.nodes {
 		q.fences.zeros = append(q.fences.zeros, &n.zero)
 	}
 	p := &Pool{opts: o, quorum: q, dog: newWatchdog(q), ended: make(chan struct{})}
+	q.keeper.jumped = p.dog.rewind
 	for _, n := range q.nodes {
 		p.run.Go(func() error { n.run(); return nil })
 	}

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -251,7 +252,7 @@ func (r *round) failure() *QuorumError {
 		case b.kind == voteGrant && b.cast, !asked[i] && !b.cast:
 			continue
 		case !b.cast:
-			why = pending
+			why = cmp.Or(r.q.keeper.voteless(i), pending)
 		case b.kind == voteDenied:
 			why = r.deniedBecause(b.vote)
 		case why == nil:

@@ -29,7 +29,7 @@ func TestAVoteAfterTheNodeTimeoutDecidesNothing(t *testing.T) {
 			}
 			<-r.done
 			require.Equal(t, c.want, r.verdict)
-			require.Equal(t, 2, h.holding(q.clock.now()), "late or not, they hold it")
+			require.Equal(t, 2, h.holding(q.clock.now(), everyNode), "late or not, they hold it")
 		}
 	})
 }
@@ -192,3 +192,5 @@ func TestARoundIsDecidedAsSoonAsItCanBe(t *testing.T) {
 		}
 	})
 }
+
+func everyNode(int) bool { return true }

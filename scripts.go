@@ -33,12 +33,24 @@ var renewLua string
 //go:embed scripts/release.lua
 var releaseLua string
 
+//go:embed scripts/mark.lua
+var markLua string
+
+//go:embed scripts/witness.lua
+var witnessLua string
+
 // script is a Lua source and the name that EVALSHA calls it by.
 type script struct {
 	source, sha string
 }
 
 var scripts = [opCount]script{newScript(acquireLua), newScript(renewLua), newScript(releaseLua)}
+
+// Those that no request asks for. The witness is loaded with the marker alone, for that is what it witnesses.
+var markScript, witnessScript = newScript(markLua), newScript(witnessLua)
+
+// loaded are those that a connection is not used without.
+var loaded = append(scripts[:opCount:opCount], markScript)
 
 func newScript(source string) script {
 	sum := sha1.Sum([]byte(source))

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -13,7 +14,7 @@ import (
 // serve sends a batch in one pipeline and reports every vote.
 func (n *node) serve(batch []*request) {
 	// 1. Send.
-	asked := n.clock.mono()
+	asked := n.pace()
 	n.cmds = n.cmds[:0]
 	var used [opCount]int
 	for _, r := range batch {
@@ -22,34 +23,51 @@ func (n *node) serve(batch []*request) {
 		}
 		n.cmds = append(n.cmds, n.command(r, &used))
 	}
-	err, wrote := n.exchange(asked)
+	err, wrote := n.exchange(asked.mono)
 
-	// 2. Report what was answered; keep what was not, in its order.
+	// 2. Read the answers. A grant carries the server's time: a step of its clock shows before its votes count.
+	n.votes = n.votes[:0]
+	var micros int64
+	unsteady := false
+	for i, r := range batch {
+		var v vote
+		if cmd := n.cmds[i].(*redis.Cmd); isAnswer(cmd.Err(), r) {
+			v = parse(r, cmd.Val(), cmd.Err())
+			micros = max(micros, v.micros)
+			unsteady = unsteady || v.kind == voteUnsteady || v.kind == voteUnsteadyOurs
+			n.stale = n.stale || v.kind == voteLate
+		}
+		n.votes = append(n.votes, v)
+	}
+	trusted := micros == 0 || n.testify(sample{micros: micros, asked: asked, heard: n.pace()})
+	if unsteady {
+		n.doubtMarker()
+	}
+
+	// 3. Report what was answered; keep what was not, in its order.
 	unanswered := batch[:0]
 	noScript := false
-	var micros int64
-	late := false
 	for i, r := range batch {
-		cmd := n.cmds[i].(*redis.Cmd)
-		e := cmd.Err()
-		if e != nil && !isServerError(e) || isNoScript(e) && !r.resent {
+		if e := n.cmds[i].Err(); !isAnswer(e, r) {
 			noScript = noScript || isNoScript(e)
 			unanswered = append(unanswered, r)
 			continue
 		}
-		v := parse(r, cmd.Val(), e)
-		micros = max(micros, v.micros)
-		late = late || v.kind == voteLate
-		if r.op == opRelease {
+		v := n.votes[i]
+		switch {
+		case r.op == opRelease:
 			n.settleRelease(r, v)
+		case v.kind == voteUnsteady, v.kind == voteUnsteadyOurs:
+			v.reason = cmp.Or(n.keeper.voteless(n.index), error(reasonForgot(n.keeper.watch)))
+		case v.kind == voteGrant && !trusted:
+			v = noAnswer(reasonClock)
 		}
 		r.asker.answered(r, v)
 	}
-	// A grant carries the server's time. It is noted only now: it must not vouch for releases that ran before it.
+	// Noted only now: it must not vouch for releases that ran before it.
 	if micros > 0 {
-		n.read(micros, asked)
+		n.read(micros, asked.mono)
 	}
-	n.stale = n.stale || late
 	for op, k := range used {
 		for _, s := range n.slots[op][:k] {
 			s.key, s.token = "", ""
@@ -57,7 +75,7 @@ func (n *node) serve(batch []*request) {
 	}
 	n.served.Add(uint64(len(batch) - len(unanswered)))
 
-	// 3. What has no answer: the connection was cut, is silent, or the server forgot our scripts.
+	// 4. What has no answer: the connection was cut, is silent, or the server forgot our scripts.
 	switch {
 	case err == nil && !noScript:
 	case err == nil:
@@ -71,6 +89,11 @@ func (n *node) serve(batch []*request) {
 		n.disconnect()
 		n.resend(unanswered, wrote, err)
 	}
+}
+
+// isAnswer says whether a request has got its answer; one that lacked its script is sent again, once.
+func isAnswer(err error, r *request) bool {
+	return err == nil || isServerError(err) && (!isNoScript(err) || r.resent)
 }
 
 // exchange runs n.cmds and says whether a byte of them may have left.
@@ -91,7 +114,7 @@ func (n *node) reload(refused []*request) {
 	}
 	refused = slices.Clone(refused)
 	n.cmds = n.cmds[:0]
-	for _, s := range scripts {
+	for _, s := range loaded {
 		n.cmds = append(n.cmds, redis.NewStringCmd(context.Background(), "script", "load", s.source))
 	}
 	if err, _ := n.exchange(n.clock.mono()); err != nil {

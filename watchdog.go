@@ -204,6 +204,18 @@ func (w *watchdog) jumped() bool {
 	return ahead > time.Millisecond
 }
 
+// rewind makes every held lock end earlier by what our clock missed while it stood still.
+func (w *watchdog) rewind(missed time.Duration) {
+	for _, t := range w.all() {
+		t.h.mu.Lock()
+		t.h.rewind(missed)
+		t.h.mu.Unlock()
+		if w.q.alive(t.h) {
+			w.hurry(t)
+		}
+	}
+}
+
 // drain starts renewals that had to wait until others were over.
 func (w *watchdog) drain() {
 	for {
@@ -299,10 +311,11 @@ func (w *watchdog) wait(t *watched) {
 func (w *watchdog) satisfied(t *watched, now instant) bool {
 	h := t.h
 	h.mu.Lock()
-	full := h.holding(now) == len(h.nodes)
+	full := h.holding(now, w.q.keeper.isSteady) == len(h.nodes)
+	began := h.began.mono
 	h.mu.Unlock()
 	if full {
-		w.plan(t, w.after(h, h.began.mono))
+		w.plan(t, w.after(h, began))
 	}
 	return full
 }

@@ -42,7 +42,7 @@ type report struct {
 // holder is the main function of a holder process.
 func holder() {
 	ttl, _ := time.ParseDuration(os.Getenv(holderTTLEnv))
-	p, err := redlock.Open(strings.Fields(os.Getenv(holderEnv)), redlock.WithTTL(ttl))
+	p, err := redlock.Open(strings.Fields(os.Getenv(holderEnv)), append(unguarded(), redlock.WithTTL(ttl))...)
 	if err != nil {
 		panic(err)
 	}

@@ -23,7 +23,7 @@ func TestInfoSaysWhatALockMustKnow(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, n *Node, c *redis.Client) {
 		ctx := testContext(t)
 		want := map[string]map[string]string{
-			"Server":      {"redis_version": redisVersion, "run_id": n.RunID(), "tcp_port": n.Addr()[len("127.0.0.1:"):], "uptime_in_seconds": "0"},
+			"Server":      {"redis_version": redisVersion, "run_id": n.RunID(), "tcp_port": n.Addr()[len("127.0.0.1:"):], "uptime_in_seconds": "86400"},
 			"Memory":      {"maxmemory": "0", "maxmemory_policy": "noeviction"},
 			"Replication": {"role": "master"},
 			"Cluster":     {"cluster_enabled": "0"},

@@ -10,6 +10,10 @@
 // answers it, inside Lua scripts too. Nothing runs in the background for that;
 // the clock is read before each command.
 //
+// A new node says that it has been up for a day, with a new run id at each
+// restart and no uptime then: so locks that guard against restarted servers are
+// to be had at once, and what happens after a [Node.Restart] can be tested.
+//
 // # Limits
 //
 // A node costs four goroutines per connection and one for its listener; none is

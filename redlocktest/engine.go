@@ -48,13 +48,14 @@ var blocking = map[string]bool{
 	"BZPOPMIN": true, "BZPOPMAX": true, "BZMPOP": true, "XREAD": true, "XREADGROUP": true,
 }
 
-// startEngine starts an empty Redis with a new run id. Its connections come
-// from serve. It has goroutines for those only; close ends them.
-func startEngine(n *Node, password string) (*engine, error) {
+// startEngine starts an empty Redis with a new run id, as if it had been up for
+// some time. Its connections come from serve. It has goroutines for those only;
+// close ends them.
+func startEngine(n *Node, password string, uptime time.Duration) (*engine, error) {
 	id := make([]byte, 20)
 	_, _ = rand.Read(id) // never fails
 	e := &engine{
-		node: n, runID: hex.EncodeToString(id), started: n.clock.now(),
+		node: n, runID: hex.EncodeToString(id), started: n.clock.now().Add(-uptime),
 		mini: miniredis.NewMiniRedis(), sessions: map[*server.Peer]*session{},
 	}
 	e.wake = sync.NewCond(&e.run)

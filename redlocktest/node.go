@@ -44,11 +44,15 @@ func startNode() (*Node, error) {
 		return nil, err
 	}
 	n.client = redis.NewClient(&redis.Options{Addr: n.proxy.Addr()})
-	if err := n.Restart(); err != nil {
+	if err := n.start(firstUptime); err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	return n, nil
 }
+
+// firstUptime is how long a new node says that it has been up, so that a lock
+// library does not take it for a server that has just been restarted.
+const firstUptime = 24 * time.Hour
 
 // Addr returns the node's address, 127.0.0.1:port. It never changes.
 func (n *Node) Addr() string { return n.proxy.Addr() }
@@ -98,14 +102,16 @@ func (n *Node) stopLocked() {
 // empty, with a new run id, an uptime of zero and no loaded scripts. The clock
 // keeps its steps. The error says that the address was taken meanwhile or that
 // the node was closed.
-func (n *Node) Restart() error {
+func (n *Node) Restart() error { return n.start(0) }
+
+func (n *Node) start(uptime time.Duration) error {
 	n.life.Lock()
 	defer n.life.Unlock()
 	if n.closed {
 		return errors.New("redlocktest: the node is closed")
 	}
 	n.stopLocked()
-	e, err := startEngine(n, n.password)
+	e, err := startEngine(n, n.password, uptime)
 	if err != nil {
 		return fmt.Errorf("redlocktest: starting %s: %w", n.Addr(), err)
 	}

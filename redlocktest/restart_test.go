@@ -66,6 +66,7 @@ func TestAClientFindsTheRestartedNode(t *testing.T) {
 
 func TestUptimeFollowsTheClockAsOnARealServer(t *testing.T) {
 	n := Start(t, 1).Node(0)
+	require.NoError(t, n.Restart())
 	n.StepClock(1e9 * 3600)
 	require.Contains(t, n.Client().InfoMap(testContext(t), "server").Item("Server", "uptime_in_seconds"), "360")
 }

@@ -119,7 +119,7 @@ func (d *drill) open(urls []string) (err error) {
 	send := func(ev redlock.Event) { d.events <- ev }
 	if d.holder, err = redlock.Open(urls, redlock.WithTTL(d.ttl), redlock.WithLabel("client A"),
 		redlock.WithObserver(redlock.Observer{Renewed: send, RenewalFailed: send, Degraded: send, Restored: send,
-			Lost: send, NodeLost: send, NodeBack: send, Warning: send})); err != nil {
+			Lost: send, NodeLost: send, NodeBack: send, NodeUnsteady: send, NodeSteady: send, Warning: send})); err != nil {
 		return err
 	}
 	if d.rival, err = redlock.Open(urls, redlock.WithTTL(d.ttl), redlock.WithLabel("client B")); err != nil {
@@ -215,6 +215,10 @@ func (d *drill) show(ev redlock.Event) {
 		say(red, d.names.Replace(ev.Node)+" lost", "%s", d.names.Replace(reasonText(ev.Err)))
 	case "node_back":
 		say(green, d.names.Replace(ev.Node)+" back", "it answers again")
+	case "node_unsteady":
+		say(red, d.names.Replace(ev.Node)+" unsteady", "%s", d.names.Replace(reasonText(ev.Err)))
+	case "node_steady":
+		say(green, d.names.Replace(ev.Node)+" steady", "it has its vote again")
 	case "warning":
 		say(red, "warning", "%s", reasonText(ev.Err))
 	}

@@ -16,10 +16,11 @@ import (
 )
 
 const (
-	defaultTTL = 30 * time.Second
-	minTTL     = 100 * time.Millisecond // below, there is no time to end a process in
-	maxGrace   = 5 * time.Second        // of the default
-	minGrace   = 30 * time.Millisecond
+	defaultTTL   = 30 * time.Second
+	defaultGuard = 30 * time.Second       // whatever the TTL: all users of the nodes must have the same
+	minTTL       = 100 * time.Millisecond // below, there is no time to end a process in
+	maxGrace     = 5 * time.Second        // of the default
+	minGrace     = 30 * time.Millisecond
 )
 
 // runner is one use of run.
@@ -29,6 +30,7 @@ type runner struct {
 	ttl     time.Duration
 	grace   time.Duration
 	maxHold time.Duration // 0: no limit
+	guard   time.Duration // 0: off
 	label   string
 	prefix  string
 	say     *speaker
@@ -66,6 +68,7 @@ func newRun(say *speaker) *cobra.Command {
 	f.DurationVar(&r.ttl, "ttl", defaultTTL, "the lock's lease, renewed every third of it")
 	f.DurationVar(&r.grace, "grace", 0, "how long before the deadline the command gets TERM (default: a third of the TTL, at most 5s)")
 	f.DurationVar(&r.maxHold, "max-hold", 0, "hold the lock no longer than this (default: as long as the command runs)")
+	f.DurationVar(&r.guard, "guard", defaultGuard, "how long a restarted node has no vote; the same for all users of the nodes, at least every TTL; 0 is off")
 	f.StringVar(&r.label, "label", "", "who holds it, for operators (default: host:pid)")
 	f.StringVar(&r.prefix, "prefix", "lock:", "what stands before a key's name in Redis")
 	return cmd
@@ -207,6 +210,7 @@ func (r *runner) open() (*redlock.Pool, error) {
 func (r *runner) options() []redlock.Option {
 	opts := []redlock.Option{
 		redlock.WithTTL(r.ttl),
+		redlock.WithRestartGuard(r.guard),
 		redlock.WithKeyPrefix(r.prefix),
 		redlock.WithObserver(redlock.Observer{
 			Denied:        r.denied,

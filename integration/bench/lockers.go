@@ -22,10 +22,13 @@ type locker struct {
 	lock func(ctx context.Context, resource string) (unlock func() error, err error)
 }
 
-const ttl = 30 * time.Second
+const (
+	ttl   = 30 * time.Second
+	guard = 0 // the servers have just been started
+)
 
 func newRedlock(b testing.TB, urls []string, opts ...redlock.Option) (*redlock.Pool, locker) {
-	p, err := redlock.Open(urls, opts...)
+	p, err := redlock.Open(urls, append([]redlock.Option{redlock.WithRestartGuard(guard)}, opts...)...)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = p.Close() })
 	return p, locker{"redlock", func(ctx context.Context, resource string) (func() error, error) {

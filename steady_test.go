@@ -1,0 +1,474 @@
+package redlock
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const guard = 30 * time.Second // the default
+
+// guardOver is when a nonce written now has been watched for long enough.
+const guardOver = guard + guard/100 + 10*time.Millisecond
+
+// guarded is a pool that looks after its nodes' memory. The peers have been up for a day.
+func guarded(t *testing.T, ps []*peer, opts ...Option) *Pool {
+	return testPool(t, ps, append([]Option{WithRestartGuard(guard)}, opts...)...)
+}
+
+// steadies counts the peers whose marker says steady, in their present run.
+func steadies(ps []*peer) int {
+	n := 0
+	for _, p := range ps {
+		if m := parseMarker(p.marker()); m.state == steadyWord && m.run == p.run {
+			n++
+		}
+	}
+	return n
+}
+
+// votes says which nodes grant an acquire of a resource of its own.
+func grants(t *testing.T, p *Pool, resource string) []bool {
+	t.Helper()
+	l, err := p.TryLock(bg, resource)
+	granted := make([]bool, len(p.quorum.nodes))
+	for i := range granted {
+		granted[i] = true
+	}
+	if err != nil {
+		var q *QuorumError
+		require.ErrorAs(t, err, &q)
+		for _, n := range q.Nodes {
+			for i := range granted {
+				granted[i] = granted[i] && p.quorum.nodes[i].name != n.Node
+			}
+		}
+		return granted
+	}
+	time.Sleep(10 * time.Millisecond) // for the last votes
+	l.h.mu.Lock()
+	for i, s := range l.h.nodes {
+		granted[i] = s.has
+	}
+	l.h.mu.Unlock()
+	require.NoError(t, l.Unlock(bg))
+	time.Sleep(10 * time.Millisecond)
+	return granted
+}
+
+func TestFirstUseOfServersThatRunForLongDoesNotWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		warnings := make(chan Event, 10)
+		p := guarded(t, ps, WithObserver(Observer{NodeSteady: func(ev Event) { warnings <- ev }}))
+		began := time.Now()
+		l, err := p.TryLock(bg, "a")
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), 50*time.Millisecond)
+		time.Sleep(time.Millisecond)
+		require.Equal(t, 5, steadies(ps))
+		require.NoError(t, l.Unlock(bg))
+		time.Sleep(time.Second)
+		require.ErrorContains(t, (<-warnings).Err, "first use")
+		require.Empty(t, warnings, "once")
+
+		// Another pool finds everything done.
+		l, err = guarded(t, ps).TryLock(bg, "a")
+		require.NoError(t, err)
+		require.NoError(t, l.Unlock(bg))
+	})
+}
+
+func TestTwoPoolsAtOnceAreOneFirstUse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		for i, p := range ps {
+			p.delay = time.Duration(i) * time.Millisecond
+		}
+		errs := make(chan error)
+		for i := range 4 {
+			p := guarded(t, ps)
+			go func() {
+				_, err := p.TryLock(bg, fmt.Sprint(i))
+				errs <- err
+			}()
+		}
+		for range 4 {
+			require.NoError(t, <-errs)
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, 5, steadies(ps))
+	})
+}
+
+func TestFreshlyStartedServersWaitOneGuardAndSaySo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		for _, p := range ps {
+			p.started = time.Now().Add(-10 * time.Second)
+		}
+		p := guarded(t, ps)
+		_, err := p.TryLock(bg, "a")
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorContains(t, err, "just been started: no vote for another 21.3")
+		require.ErrorContains(t, err, "WithRestartGuard")
+		began := time.Now()
+		l, err := p.Lock(bg, "a")
+		require.NoError(t, err)
+		require.InDelta(t, 22, time.Since(began).Seconds(), 1.5, "ten seconds of the guard were over")
+		require.NoError(t, l.Unlock(bg))
+	})
+}
+
+func TestFirstUseWithANodeAwayWaitsTheGuard(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		ps[4].refuse = true
+		p := guarded(t, ps)
+		_, err := p.TryLock(bg, "a")
+		require.ErrorIs(t, err, ErrNoQuorum)
+		time.Sleep(guardOver)
+		require.Equal(t, []bool{true, true, true, true, false}, grants(t, p, "a"))
+	})
+}
+
+func TestARestartedNodeHasNoVoteUntilTheGuardIsOver(t *testing.T) { // FAULTS 31, 58, 60
+	for name, keeping := range map[string]bool{"empty": false, "with its data": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				ps := newPeers(t, 5)
+				p := guarded(t, ps)
+				rival := guarded(t, ps)
+				lockAndUnlock(t, p, "a")
+				lockAndUnlock(t, rival, "a")
+				ps[2].reboot(keeping)
+				want := []bool{true, true, false, true, true}
+				require.Equal(t, want, grants(t, p, "b"), "the first batch after the restart")
+				ps[2].do(func() { ps[2].clock = time.Hour }) // its clock does not count
+				for range 10 {
+					time.Sleep(guard / 11)
+					require.Equal(t, want, grants(t, p, "b"))
+					require.Equal(t, want, grants(t, rival, "b"))
+				}
+				_, err := testPool(t, ps[2:3], WithRestartGuard(guard)).TryLock(bg, "b")
+				require.Error(t, err)
+				time.Sleep(5 * time.Second)
+				require.Equal(t, 5, steadies(ps))
+				require.Equal(t, []bool{true, true, true, true, true}, grants(t, p, "b"))
+				require.Equal(t, []bool{true, true, true, true, true}, grants(t, rival, "b"))
+			})
+		})
+	}
+}
+
+// A holds 1, 2 and 3; node 3 forgets; B asks 3, 4 and 5.
+func TestANodeThatForgotDoesNotLetARivalIn(t *testing.T) { // FAULTS 31
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p, rival := guarded(t, ps, WithLease(20*time.Second)), guarded(t, ps, WithLease(20*time.Second))
+		lockAndUnlock(t, p, "warm")
+		lockAndUnlock(t, rival, "warm")
+		time.Sleep(time.Second)
+		for _, x := range ps[3:] {
+			x.do(func() { x.errs["acquire"] = "OOM" })
+		}
+		l := mustLock(t, p)
+		for _, x := range ps[3:] {
+			x.do(func() { x.errs["acquire"] = "" })
+		}
+		ps[2].reboot(false)
+		_, err := rival.TryLock(bg, "a")
+		require.Error(t, err)
+		require.ErrorContains(t, err, "no vote for ")
+		require.True(t, l.Valid())
+	})
+}
+
+func TestAFlushOfAMajorityIsNotAFirstUse(t *testing.T) { // FAULTS 59
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := guarded(t, ps)
+		lockAndUnlock(t, p, "a")
+		for _, x := range ps {
+			x.flush()
+		}
+		_, err := p.TryLock(bg, "a")
+		require.ErrorIs(t, err, ErrNoQuorum)
+		_, err = guarded(t, ps).TryLock(bg, "a")
+		require.ErrorIs(t, err, ErrNoQuorum)
+		require.ErrorContains(t, err, "it restarted, lost its data")
+		require.Zero(t, steadies(ps))
+		time.Sleep(guardOver + time.Second)
+		require.Equal(t, 5, steadies(ps))
+	})
+}
+
+// A on 1 and 2, with 3 refilled; 4 and 5 unreachable for A. The refilled node must not keep A alive.
+func TestARefilledNodeThatIsNotSteadyKeepsNoLockAlive(t *testing.T) { // FAULTS 61
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := guarded(t, ps, WithTTL(9*time.Second))
+		l := mustLock(t, p)
+		time.Sleep(time.Second)
+		for _, x := range ps[3:] {
+			x.do(func() { x.refuse = true })
+			x.cut()
+		}
+		ps[2].reboot(false)
+		time.Sleep(5 * time.Second)
+		require.Equal(t, l.Token(), ps[2].owner("lock:a"), "it is refilled")
+		<-l.Lost()
+		require.ErrorIs(t, l.Err(), ErrNoQuorum)
+		require.ErrorContains(t, l.Err(), "no vote for another")
+		time.Sleep(5 * time.Second)
+		require.Zero(t, leftovers(ps[:3]))
+	})
+}
+
+func TestARollingRestartSlowerThanTheGuardLosesNothing(t *testing.T) { // FAULTS 25
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p, rival := guarded(t, ps), guarded(t, ps)
+		l := mustLock(t, p)
+		for _, x := range ps {
+			x.reboot(false)
+			time.Sleep(guardOver + 11*time.Second)
+			_, err := rival.TryLock(bg, "a")
+			require.ErrorIs(t, err, ErrHeld)
+		}
+		require.True(t, l.Valid())
+		require.Equal(t, 2, l.Margin())
+		fence := l.Fence()
+		require.NoError(t, l.Unlock(bg))
+		next, err := rival.Lock(bg, "a")
+		require.NoError(t, err)
+		require.Greater(t, next.Fence(), fence)
+	})
+}
+
+// The node comes back with a snapshot in which a released lock is held, a held one is missing, and its marker is old.
+func TestAnOldSnapshotIsSeenByItsMarker(t *testing.T) { // FAULTS 52
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := guarded(t, ps)
+		old := mustLock(t, p)
+		time.Sleep(time.Second)
+		keys, fields := map[string]value{}, map[string]string{}
+		ps[0].do(func() {
+			for k, v := range ps[0].keys {
+				keys[k] = v
+			}
+			for f, v := range ps[0].fields {
+				fields[f] = v
+			}
+		})
+		require.NoError(t, old.Unlock(bg))
+		next, err := p.Lock(bg, "a")
+		require.NoError(t, err)
+		require.Greater(t, next.Fence(), old.Fence())
+		ps[0].reboot(false)
+		ps[0].do(func() { ps[0].keys, ps[0].fields = keys, fields })
+		require.Equal(t, []bool{false, true, true, true, true}, grants(t, p, "b"))
+		require.NoError(t, next.Unlock(bg))
+		time.Sleep(guardOver + 2*time.Second)
+		require.Equal(t, 5, steadies(ps))
+		require.GreaterOrEqual(t, ps[0].counter("a"), next.Fence(), "healed with the others' counters")
+		require.Empty(t, ps[0].owner("lock:a"), "the revived key died by its TTL")
+	})
+}
+
+func TestANodeIsHealedWithTheHighestCountersOfAMajority(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := guarded(t, ps)
+		lockAndUnlock(t, p, "a")
+		ps[0].reboot(false)
+		time.Sleep(guard)
+		high := uint64(time.Now().Add(time.Hour).UnixMicro())
+		for i, x := range ps[1:4] { // now, and not when the node was lost
+			x.setCounter("a", high+uint64(i))
+		}
+		time.Sleep(guardOver - guard + 2*time.Second)
+		require.Equal(t, 5, steadies(ps))
+		require.GreaterOrEqual(t, ps[0].counter("a"), high+1, "any three of the four others include one of these")
+	})
+}
+
+// A restart while the nonce is watched begins the guard anew.
+func TestAnotherRestartBeginsTheGuardAnew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := guarded(t, ps)
+		lockAndUnlock(t, p, "a")
+		ps[0].reboot(false)
+		time.Sleep(guard - time.Second)
+		for _, again := range []func(){func() { ps[0].reboot(true) }, ps[0].flush} {
+			again()
+			time.Sleep(guard - time.Second)
+			require.Equal(t, []bool{false, true, true, true, true}, grants(t, p, "b"))
+		}
+		time.Sleep(4 * time.Second)
+		require.Equal(t, []bool{true, true, true, true, true}, grants(t, p, "b"))
+	})
+}
+
+func TestOtherSettingsAreRefusedAndBothNamed(t *testing.T) { // FAULTS 56, 57
+	for name, row := range map[string]struct {
+		nodes int
+		opts  []Option
+		want  string
+	}{
+		"another number of nodes": {3, nil, "n=3 k=2 guard=30000"},
+		"another quorum":          {5, []Option{WithQuorum(AtLeast(4))}, "n=5 k=4 guard=30000"},
+		"another guard":           {5, []Option{WithRestartGuard(time.Minute), WithTTL(time.Minute)}, "n=5 k=3 guard=60000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				ps := newPeers(t, 5)
+				first := guarded(t, ps)
+				lockAndUnlock(t, first, "a")
+				p := guarded(t, ps[:row.nodes], row.opts...)
+				_, err := p.TryLock(bg, "a")
+				require.ErrorIs(t, err, ErrNoQuorum)
+				require.ErrorContains(t, err, "n=5 k=3 guard=30000")
+				require.ErrorContains(t, err, row.want)
+				require.ErrorContains(t, err, "for all clients")
+				time.Sleep(2 * guard)
+				require.Equal(t, 5, steadies(ps))
+				lockAndUnlock(t, first, "a")
+				require.NotEmpty(t, p.Stats().Nodes[0].NoVote)
+			})
+		})
+	}
+}
+
+func TestATTLAboveTheGuardIsRefused(t *testing.T) { // FAULTS 57
+	_, err := newPoolOptions([]Option{WithTTL(time.Minute), WithRestartGuard(guard)})
+	require.ErrorContains(t, err, "WithRestartGuard(1m0s)")
+	bubble(t, func(t *testing.T) {
+		p := guarded(t, newPeers(t, 5))
+		for _, o := range []LockOption{WithTTL(time.Minute), WithLease(31 * time.Second)} {
+			_, err := p.TryLock(bg, "a", o)
+			require.ErrorContains(t, err, "more than the restart guard of 30s")
+		}
+		_, err := testPool(t, newPeers(t, 3), WithRestartGuard(0)).TryLock(bg, "a", WithTTL(time.Hour))
+		require.NoError(t, err)
+	})
+}
+
+func TestServersThatMustNotVoteAreRefused(t *testing.T) { // FAULTS 63
+	for name, row := range map[string]struct {
+		info map[string]string
+		want string
+	}{
+		"a replica":           {map[string]string{"role": "slave"}, "not a master"},
+		"a cluster node":      {map[string]string{"cluster_enabled": "1"}, "cluster-enabled no"},
+		"one that evicts":     {map[string]string{"maxmemory": "1", "maxmemory_policy": "volatile-lru"}, "maxmemory-policy noeviction"},
+		"one without run ids": {map[string]string{"run_id": ""}, "no run_id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				ps := newPeers(t, 5)
+				p := guarded(t, ps)
+				lockAndUnlock(t, p, "a")
+				ps[1].do(func() { ps[1].info = row.info }) // found only later
+				time.Sleep(lookWhileSteady + time.Second)
+				require.Equal(t, []bool{true, false, true, true, true}, grants(t, p, "a"))
+				require.Contains(t, p.Stats().Nodes[1].NoVote, row.want)
+				for _, x := range ps[2:4] {
+					x.do(func() { x.info = row.info })
+				}
+				time.Sleep(lookWhileSteady + time.Second)
+				_, err := p.TryLock(bg, "a")
+				require.ErrorContains(t, err, row.want)
+				for _, x := range ps {
+					x.do(func() { x.info = nil })
+				}
+				time.Sleep(2 * time.Second)
+				lockAndUnlock(t, p, "a")
+			})
+		})
+	}
+	t.Run("one that may not show INFO", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			ps := newPeers(t, 3)
+			for _, x := range ps {
+				x.errs["info"] = "NOPERM this user has no permissions to run the 'info' command"
+			}
+			_, err := guarded(t, ps).TryLock(bg, "a")
+			require.ErrorContains(t, err, "+info")
+			require.ErrorContains(t, err, "WithRestartGuard(0)")
+			lockAndUnlock(t, testPool(t, ps), "a")
+		})
+	})
+}
+
+func TestOneServerGivenTwiceHasNoVote(t *testing.T) { // FAULTS 33
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		ps[1].run = ps[0].run
+		p := guarded(t, ps)
+		_, err := p.TryLock(bg, "a")
+		require.ErrorContains(t, err, ps[0].name)
+		require.ErrorContains(t, err, ps[1].name)
+		require.ErrorContains(t, err, "one server must not vote twice")
+	})
+	bubble(t, func(t *testing.T) { // found only later: a name that was moved
+		ps := newPeers(t, 5)
+		p := guarded(t, ps)
+		lockAndUnlock(t, p, "a")
+		ps[1].do(func() { ps[1].run = ps[0].run })
+		ps[1].cut()
+		require.NotEqual(t, []bool{true, true}, grants(t, p, "a")[:2], "never two votes, not even the first time")
+		time.Sleep(time.Second)
+		require.Equal(t, []bool{false, false, true, true, true}, grants(t, p, "a"))
+		require.Contains(t, p.Stats().Nodes[0].NoVote, ps[1].name)
+		require.Contains(t, p.Stats().Nodes[1].NoVote, ps[0].name)
+	})
+}
+
+func TestWithoutAGuardNothingIsLookedAt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		p := testPool(t, ps)
+		lockAndUnlock(t, p, "a")
+		time.Sleep(time.Minute)
+		for _, x := range ps {
+			require.Zero(t, x.count("info")+x.count("hget")+x.count("mark"))
+			require.Empty(t, x.marker())
+		}
+		for _, n := range p.Stats().Nodes {
+			require.True(t, n.Steady)
+		}
+		ps[0].reboot(false)
+		require.Equal(t, []bool{true, true, true}, grants(t, p, "a"))
+	})
+}
+
+// What looks after markers must not cost the hot path anything.
+func TestASteadyNodeIsRarelyLookedAt(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		p := guarded(t, ps)
+		lockAndUnlock(t, p, "a")
+		before := ps[0].count("info")
+		for range 600 {
+			lockAndUnlock(t, p, "a")
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.LessOrEqual(t, ps[0].count("info")-before, 7, "once in ten seconds")
+	})
+}
+
+func TestMarkersCarryNoSecondsAndCompareWhole(t *testing.T) {
+	m := marker{settingsOf(5, 3, guard), "run", steadyWord}
+	require.Equal(t, m, parseMarker(m.String()))
+	require.Equal(t, "redlock/1 n=5 k=3 guard=30000 stripes=1024 run=run steady", m.String())
+	require.NotEqual(t, noMarker, m.String())
+	for _, text := range []string{"", " ", "x", runField, runField + " ", strings.Repeat(runField, 3)} {
+		require.NotEqual(t, steadyWord, parseMarker(text).state)
+	}
+}
