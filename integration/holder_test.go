@@ -28,8 +28,11 @@ const holderTTLEnv = "REDLOCK_TEST_HOLDER_TTL"
 type report struct {
 	Held  bool   // the last try succeeded
 	Token string // of that lock
+	Fence uint64 // of that lock
 	Err   string // of the last try, or the lock's
 	Valid bool   // at the time of the report
+	Wrote bool   // the last write was taken
+	Stale bool   // it was refused for its fence
 
 	Calls   int           // of Valid so far
 	Wrong   time.Duration // how long after the deadline Valid was still true, at worst
@@ -50,7 +53,8 @@ func holder() {
 	w := watch{ttl: ttl}
 	commands := bufio.NewScanner(os.Stdin)
 	for commands.Scan() {
-		switch commands.Text() {
+		words := strings.Fields(commands.Text())
+		switch words[0] {
 		case "warm":
 			for connect(p) != nil {
 				time.Sleep(5 * time.Millisecond)
@@ -59,6 +63,10 @@ func holder() {
 			l, err := p.TryLock(bg, "a")
 			told, _ := p.TryLock(bg, "told")
 			w.begin(l, told, err)
+		case "write": // without asking whether the lock is valid: that was before
+			w.write(words[1], words[2])
+		case "own":
+			w.own(p, words[1], words[2])
 		}
 		answer, _ := json.Marshal(w.report())
 		fmt.Println(string(answer))
@@ -83,7 +91,7 @@ func (w *watch) begin(l, told *redlock.Lock, err error) {
 		w.r.Err = err.Error()
 		return
 	}
-	w.r.Token = l.Token()
+	w.r.Token, w.r.Fence = l.Token(), l.Fence()
 	w.until = deadline(l)
 	go w.look()
 	if told != nil {
