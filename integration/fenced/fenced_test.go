@@ -55,7 +55,8 @@ func stores(t *testing.T, claim func(t *testing.T, s store)) {
 // ledger is on disk, with several connections, as if several processes used it.
 func ledger(t *testing.T) fenced.Accounts {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "ledger.db")+"?_pragma=busy_timeout(10000)&_txlock=immediate")
+	file := filepath.Join(t.TempDir(), "ledger.db")
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(10000)&_txlock=immediate")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	_, err = db.ExecContext(bg, fenced.Schema)

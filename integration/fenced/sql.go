@@ -21,9 +21,9 @@ CREATE TABLE IF NOT EXISTS entry (
 	cents   BIGINT NOT NULL
 );`
 
-// Accounts is a ledger whose accounts are protected by locks, one resource for each. The statements are those of SQLite
-// and, with $1 for ?, of PostgreSQL at any isolation level; there a serialization failure is neither a yes nor a no, and
-// the transaction is to be repeated with the same fence.
+// Accounts is a ledger whose accounts are protected by locks, one resource for each. The statements are SQLite's, on
+// which they are tested, and with $1 for ? PostgreSQL's, at any isolation level: there a serialization failure is neither
+// a yes nor a no, and the transaction is to be repeated with the same fence.
 //
 // MySQL has another upsert, and counts only rows that it changed: without clientFoundRows=true in the driver's DSN, an
 // UPDATE that changes nothing looks refused.
@@ -88,7 +88,8 @@ func (a Accounts) Post(ctx context.Context, id string, fence uint64, payment str
 	return nil
 }
 
-// updated reads the outcome of a conditional UPDATE: no row means refused, for a claim has made the row.
+// updated reads the outcome of a conditional UPDATE. No row means refused: the claim has made it, and if somebody has
+// deleted it since, its fence is gone and nobody can tell.
 func updated(id string, fence uint64) func(sql.Result, error) error {
 	return func(result sql.Result, err error) error {
 		rows := int64(0)
