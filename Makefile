@@ -5,13 +5,14 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # For containers built by integration/image.sh, where no image can be pulled; anybody else leaves this unset.
 LOCAL_IMAGE := redlock-test-redis:local
 
-.PHONY: help test lint bench fuzz image drill
+.PHONY: help test lint model bench fuzz image drill
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 test: ## run all tests; on real servers where redis-server or Docker is there (CI=true requires both)
-	go test -race ./... ./redlocktest/... ./cmd/redlock/...
+	go test -race $$(go list ./... ./redlocktest/... ./cmd/redlock/... | grep -v /internal/model)
+	go test ./internal/model
 	cd integration && go vet ./bench
 ifeq ($(CI),true)
 	cd integration && REDLOCK_TEST_PROVIDER=processes go test -race -timeout 10m $$(go list ./... | grep -v /bench)
@@ -24,6 +25,11 @@ lint: ## gofmt, vet, staticcheck and go mod tidy -diff, for every module
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
 	@for m in $(MODULES); do echo "lint $$m"; \
 		(cd $$m && GOWORK=off go vet ./... && GOWORK=off go run $(STATICCHECK) ./... && GOWORK=off go mod tidy -diff) || exit 1; done
+
+STATES := 3000000
+
+model: ## walk through the protocols' models; make model STATES=100000000 to go as far as memory allows (20 bytes a state)
+	go run ./internal/model -states $(STATES)
 
 bench: ## the figures of docs/performance.md; about six minutes, on redis-server processes
 	cd integration && go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench
