@@ -143,8 +143,7 @@ func (h *hold) apply(node int, v vote, start instant, doubtful bool) {
 		s.at, s.has, s.votes, s.asked = start, true, false, true
 	case voteDenied:
 		s.has, s.votes, s.asked = false, false, s.doubt || s.open > 0
-	case voteLate: // the key is missing there, and nothing was written
-		s.has, s.votes = false, false
+	// Late: nothing was written, and what it holds from before counts for as long as that lasts.
 	case voteUnsteady:
 		s.has, s.votes, s.asked = false, false, s.doubt || s.open > 0
 	case voteUnsteadyOurs: // no vote, and nothing for the margin: it may have forgotten another's lock

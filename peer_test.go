@@ -374,7 +374,7 @@ func (p *peer) script(name string, keys, args []string) string {
 		late = p.now().Unix() > latest
 		steady = args[3] == "" || p.fields["marker"] == args[3]
 	}
-	if name == "acquire" && late {
+	if late {
 		return ":-1\r\n"
 	}
 	if name == "acquire" && !steady {
@@ -426,17 +426,14 @@ func (p *peer) script(name string, keys, args []string) string {
 			fence = fenceText(1)
 		}
 	}
-	if name == "acquire" || missing == 0 || !late {
-		for _, s := range args[5:] {
-			p.fields[s] = max(p.fields[s], fence)
-		}
+	for _, s := range args[5:] {
+		p.fields[s] = max(p.fields[s], fence)
 	}
 	refill := name == "renew" && missing > 0
 	ms, _ := strconv.ParseInt(args[1], 10, 64)
 	for _, k := range keys {
 		v, ok := p.get(k)
 		switch {
-		case !ok && refill && late:
 		case ok && name == "acquire" && v.expires.Sub(p.now()).Milliseconds() >= ms:
 		default:
 			p.set(k, token, args[1])
@@ -448,8 +445,6 @@ func (p *peer) script(name string, keys, args []string) string {
 	case name == "acquire":
 		n, _ := strconv.ParseUint(fence, 10, 64)
 		return fmt.Sprintf("*3\r\n:0\r\n:%d\r\n:%d\r\n", p.now().UnixMicro(), n)
-	case refill && late:
-		return ":-1\r\n"
 	case !steady:
 		return ":3\r\n"
 	case refill:

@@ -3,7 +3,7 @@
 -- KEYS     the keys, and last the hash with this server's marker and fence counters
 -- ARGV[1]  token
 -- ARGV[2]  TTL in milliseconds
--- ARGV[3]  the last second of this server's clock at which a lost key may be given back
+-- ARGV[3]  the last second of this server's clock at which the request may be applied
 -- ARGV[4]  the marker of a steady server; empty where every server is taken for one
 -- ARGV[5]  the lock's fence, 16 digits
 -- ARGV[6]  ... the stripes of the keys, each once
@@ -14,12 +14,16 @@
 --           server forgot the lock for a while
 --   3       not steady: as 1 or 2, but no vote either
 --   0       not ours: a key belongs to another, or holds foreign data; nothing was written
---   -1      late: a key is missing and it is too late to set it; what is ours was prolonged
+--   -1      late: nothing was written
 --   -2      not steady and not ours: nothing was written
 --
--- Prolonging after that second is harmless: it only touches keys that hold the token, and a release is still to come.
--- Counters are raised only where every key is ours: raised elsewhere they would give two owners one fence.
+-- Nothing is prolonged after that second either: a late renewal could keep alive, for a TTL, a key that an earlier one
+-- gave back in time to a lock that has ended since. Counters are raised only where every key is ours: raised elsewhere
+-- they would give two owners one fence.
 
+if tonumber(redis.call('TIME')[1]) > tonumber(ARGV[3]) then
+  return -1
+end
 local found = redis.call('HMGET', KEYS[#KEYS], 'marker', unpack(ARGV, 6))
 local steady = ARGV[4] == '' or found[1] == ARGV[4]
 
@@ -38,9 +42,6 @@ end
 
 for i = 1, #KEYS - 1 do
   redis.call('PEXPIRE', KEYS[i], ARGV[2])
-end
-if #missing > 0 and tonumber(redis.call('TIME')[1]) > tonumber(ARGV[3]) then
-  return -1
 end
 for i = 2, #found do
   if not found[i] or found[i] < ARGV[5] then
