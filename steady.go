@@ -82,6 +82,7 @@ type keeper struct {
 	mu       sync.Mutex                // guards the fields below
 	nodes    []memory
 	surveys  map[int]*survey // by the node that is to be healed
+	allNew   uint64          // the turn by which all nodes were known to be new; 0: they are not
 }
 
 // memory is what is known of one node.
@@ -92,6 +93,7 @@ type memory struct {
 	until   time.Duration // watching: when the guard is over; monotonic since the epoch
 	old     time.Duration // from when on its process has run for longer than the guard
 	reason  error         // unfit: why
+	looked  uint64        // fresh: the turn in which the last look began that showed its nonce
 	first   bool          // fresh: it may become steady at once
 	stepped bool          // its clock stepped: its vote is to be taken
 	told    time.Duration // until when another step of its clock is no news
@@ -218,17 +220,34 @@ func (k *keeper) oldEnoughLocked() bool {
 	return true
 }
 
-// firstUse says whether node i may become steady at once: all nodes were new together, and had run for longer than the
-// guard, so there is no lock that they could have forgotten. It is decided once, for the nonces that they all had.
-func (k *keeper) firstUse(i int) bool {
+// firstUse says whether node i may become steady at once: all nodes were new at one moment, and had run for longer than
+// the guard, so there is no lock that they could have forgotten. Nodes that were found new one after the other could
+// have been used, and replaced, in between: so once all have been seen, all are looked at again, and only what has not
+// changed counts. It is decided once, for the nonces that they all had.
+func (k *keeper) firstUse(i int) (now, look bool) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.allNewLocked() && k.oldEnoughLocked() {
-		for j := range k.nodes {
-			k.nodes[j].first = true
-		}
+	if !k.allNewLocked() || !k.oldEnoughLocked() {
+		k.allNew = 0
+		defer k.mu.Unlock()
+		return k.nodes[i].first, false
 	}
-	return k.nodes[i].first
+	begin := k.allNew == 0
+	if begin {
+		k.allNew = k.turn.Add(1) // every look so far began before
+	}
+	all := true
+	for _, m := range k.nodes {
+		all = all && m.looked >= k.allNew
+	}
+	for j := range k.nodes {
+		k.nodes[j].first = k.nodes[j].first || all
+	}
+	now, look = k.nodes[i].first, k.nodes[i].looked < k.allNew
+	k.mu.Unlock()
+	if begin || all {
+		k.call()
+	}
+	return now, look
 }
 
 // twins names the other nodes that are the same server as node i.

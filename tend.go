@@ -22,6 +22,7 @@ type look struct {
 	info   serverInfo
 	marker string
 	err    error // the server refused to show them: what to grant
+	turn   uint64
 }
 
 // lookCommands ask for a look; readLook reads their replies.
@@ -83,6 +84,7 @@ func (n *node) tend() {
 			return
 		}
 		seen := readLook(cmds)
+		seen.turn = t.turn
 		t.seen = &seen
 	}
 	if seen := t.seen; seen != nil {
@@ -123,7 +125,7 @@ func (n *node) consider(seen look) {
 	case m.state == steadyWord:
 		n.steadied()
 	default:
-		n.observe(seen.marker)
+		n.observe(seen.marker, seen.turn)
 	}
 }
 
@@ -207,14 +209,14 @@ func (n *node) unsettle(expected string) {
 		t.due = n.clock.mono()
 		return
 	case known:
-		n.observe(m.String())
+		n.observe(m.String(), 0)
 		return
 	}
 	// The process had no marker before this one: say so, for if that is so everywhere, there is nothing to wait for.
 	fresh := m
 	fresh.state = newWord + m.state[len(nonceWord):]
 	if won, _, ok = n.swap(m.String(), fresh.String(), nil); ok && won {
-		n.observe(fresh.String())
+		n.observe(fresh.String(), 0)
 	} else {
 		t.due = n.clock.mono()
 	}
@@ -222,7 +224,7 @@ func (n *node) unsettle(expected string) {
 
 // observe watches a nonce, its own or another client's. The watch begins when it is first seen, and anew when another
 // takes its place.
-func (n *node) observe(text string) {
+func (n *node) observe(text string, turn uint64) {
 	k, t := n.keeper, &n.tended
 	now := n.clock.mono()
 	m := parseMarker(text)
@@ -239,7 +241,7 @@ func (n *node) observe(text string) {
 	if m.isNew() {
 		p = fresh
 	}
-	n.became(p, nil, func(mem *memory) { mem.until, mem.stepped = t.since+k.watch, false })
+	n.became(p, nil, func(mem *memory) { mem.until, mem.stepped, mem.looked = t.since+k.watch, false, turn })
 }
 
 // review heals a watched node once its guard is over, and looks after what other nodes, or its clock, have changed.
@@ -250,15 +252,21 @@ func (n *node) review() {
 	m := k.nodes[n.index]
 	k.mu.Unlock()
 	steadyMarker := marker{k.settings, t.run, steadyWord}.String()
+	firstUse, lookAgain := false, false
+	if m.phase == fresh {
+		firstUse, lookAgain = k.firstUse(n.index)
+	}
 	switch {
 	case m.phase == steady && len(k.twins(n.index)) > 0:
 		t.due = now
 	case m.phase == steady && m.stepped:
 		n.unsettle(steadyMarker)
-	case m.phase == fresh && k.firstUse(n.index):
+	case firstUse:
 		if n.heal(t.nonce, steadyMarker, nil) && n.index == 0 { // once is enough
 			n.events.emit(evNodeSteady, Event{Node: n.name, Err: errFirstUse})
 		}
+	case lookAgain:
+		t.due = now
 	case t.nonce == "":
 	case now-t.since >= k.watch && now >= m.held:
 		k.openSurvey(n.index)
