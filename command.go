@@ -23,34 +23,151 @@ type slot struct {
 func newSlot(o op, state string) *slot {
 	s := &slot{}
 	args := []any{"evalsha", scripts[o].sha, "1", &s.key, &s.token}
-	if o.mayCreate() {
+	switch {
+	case o.mayCreate() && state == "": // for the benchmark of what fences, markers and clocks cost
+		args = append(args, &s.ttl, &s.latest)
+	case o.mayCreate():
 		args = []any{"evalsha", scripts[o].sha, "2", &s.key, state, &s.token, &s.ttl, &s.latest, &s.marker, &s.fence, &s.stripe}
 	}
 	s.cmd = redis.NewCmd(context.Background(), args...)
 	return s
 }
 
-// command is the script call for r. used counts the slots taken in this pipeline.
-func (n *node) command(r *request, used *[opCount]int) redis.Cmder {
+// maxTogether is how many requests one call of the batch script takes: more would keep a server from its other clients
+// for longer than it saves.
+const maxTogether = 64
+
+// place is where the answer to a request will be found: in the reply of a command, or, for requests that are asked
+// together, in one element of it.
+type place struct {
+	cmd   int
+	index int // -1: the reply is the answer
+}
+
+// pack makes the commands for a batch, in its order: requests of one key that stand together become one call.
+func (n *node) pack(batch []*request) {
+	n.cmds, n.places, n.used = n.cmds[:0], n.places[:0], [opCount]int{}
+	calls := 0
+	for i := 0; i < len(batch); {
+		k := i
+		for k < len(batch) && k-i < maxTogether && len(batch[k].keys) == 1 && n.state != "" {
+			k++
+		}
+		if k-i < 2 {
+			n.places = append(n.places, place{len(n.cmds), -1})
+			n.cmds = append(n.cmds, n.command(batch[i]))
+			i++
+			continue
+		}
+		for at := range k - i {
+			n.places = append(n.places, place{len(n.cmds), at})
+		}
+		n.cmds = append(n.cmds, n.together(calls, batch[i:k]))
+		calls++
+		i = k
+	}
+}
+
+// The words of the batch script, made once.
+var words = [opCount]any{opAcquire: "acquire", opRenew: "renew", opRelease: "release"}
+
+// together is the call of the batch script for requests of one key. Its arguments point into the requests, and the list
+// of them is used again, so that a request costs no memory here. k is how many such calls the pipeline has already.
+func (n *node) together(k int, rs []*request) redis.Cmder {
+	if k == len(n.calls) {
+		n.calls = append(n.calls, make([]any, 0, 5+7*maxTogether))
+	}
+	args := append(n.calls[k][:0], "evalsha", batchScript.sha, len(rs)+1)
+	for _, r := range rs {
+		args = append(args, &r.keys[0])
+	}
+	args = append(args, &n.state, &n.marker)
+	for _, r := range rs {
+		args = append(args, words[r.op], &r.token)
+		if r.op.mayCreate() {
+			args = append(args, &r.millis, &r.latest, &r.fence, &r.stripes[0])
+		}
+	}
+	n.calls[k] = args
+	return redis.NewCmd(context.Background(), args...)
+}
+
+// answer finds the answer to a request of the batch: the reply and, for a grant in a batch, the server's time. ok is
+// false where it has none, or lacked its script and is to be sent again.
+func (n *node) answer(i int, r *request) (v vote, ok bool) {
+	at := n.places[i]
+	cmd := n.cmds[at.cmd].(*redis.Cmd)
+	err := cmd.Err()
+	switch {
+	case err != nil && !isServerError(err) || isNoScript(err) && !r.resent:
+		return vote{}, false
+	case at.index < 0 || err != nil:
+		return parse(r, cmd.Val(), err), true
+	}
+	list, _ := cmd.Val().([]any)
+	var micros int64
+	if len(list) > at.index+1 {
+		micros, _ = list[len(list)-1].(int64)
+	}
+	if micros <= 0 || micros > maxMicros {
+		return noAnswer(reasonMiscount), true
+	}
+	return parseTogether(r, list[at.index], micros), true
+}
+
+// parseTogether reads one answer of the batch script.
+func parseTogether(r *request, val any, micros int64) vote {
+	switch v := val.(type) {
+	case string:
+		return noAnswer(reason(v))
+	case int64:
+		if r.op == opAcquire && v == 1 {
+			return parse(r, micros, nil)
+		}
+		if r.op == opAcquire && v > 0 {
+			return noAnswer(reasonMiscount)
+		}
+	case []any:
+		if r.op == opAcquire && len(v) == 2 && v[0] == any(int64(0)) {
+			return parse(r, []any{v[0], micros, v[1]}, nil)
+		}
+	}
+	return parse(r, val, nil)
+}
+
+// letGo drops what the commands of a pipeline pointed to.
+func (n *node) letGo() {
+	for op, k := range n.used {
+		for _, s := range n.slots[op][:k] {
+			s.key, s.token = "", ""
+		}
+	}
+	for _, args := range n.calls {
+		clear(args)
+	}
+}
+
+// command is the script call for one request.
+func (n *node) command(r *request) redis.Cmder {
 	if len(r.keys) > 1 {
 		if !r.op.mayCreate() {
 			return newCommand(r.op, r.keys, r.token)
 		}
-		args := []any{r.token, millis(r.ttl), r.latest, n.marker, r.fence}
+		args := []any{r.token, r.millis, r.latest, n.marker, r.fence}
 		for _, s := range r.stripes {
 			args = append(args, s)
 		}
 		return newCommand(r.op, append(slices.Clone(r.keys), n.state), args...)
 	}
-	k := used[r.op]
-	used[r.op]++
+	k := n.used[r.op]
+	n.used[r.op]++
 	if k == len(n.slots[r.op]) {
 		n.slots[r.op] = append(n.slots[r.op], newSlot(r.op, n.state))
 	}
 	s := n.slots[r.op][k]
 	s.key, s.token = r.keys[0], r.token
 	if r.op.mayCreate() {
-		s.ttl, s.latest, s.marker, s.fence, s.stripe = millis(r.ttl), r.latest, n.marker, r.fence, r.stripes[0]
+		s.ttl, s.latest, s.marker, s.fence, s.stripe = r.millis, r.latest, n.marker, r.fence, r.stripes[0]
 	}
 	s.cmd.SetVal(nil)
 	return s.cmd

@@ -134,6 +134,38 @@ func TestACounterYearsAheadDoesNotCount(t *testing.T) {
 	})
 }
 
+// The nearest of a new pool's nodes answers first. What it says must not become the fence, nor what the pool proposes
+// from then on: that would be stored everywhere, and lock everybody out.
+func TestANearNodeThatIsYearsAheadSpoilsNoNewPool(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		lockAndUnlock(t, testPool(t, ps), "r")
+		ps[0].setCounter("r", maxFence-10)
+		for _, peer := range ps[1:] {
+			peer.do(func() { peer.delay = 5 * time.Millisecond })
+		}
+		p := testPool(t, ps)
+		for _, r := range []string{"r", "other", "other"} {
+			l, err := p.Lock(context.Background(), r)
+			require.NoError(t, err)
+			require.Less(t, l.Fence(), uint64(time.Now().Add(time.Minute).UnixMicro()))
+			require.NoError(t, l.Unlock(context.Background()))
+		}
+		lockAndUnlock(t, testPool(t, ps), "other")
+	})
+}
+
+// A new pool proposes, too: otherwise a counter that was lost would be all that orders its first fence.
+func TestTheFirstFenceOfANewPoolIsTheNodesTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		now := time.Now().UnixMicro()
+		l, err := testPool(t, ps).Lock(context.Background(), "r")
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, l.Fence(), uint64(now))
+	})
+}
+
 func TestALockOfSeveralResourcesHasOneFenceAboveAll(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
@@ -171,8 +203,9 @@ func TestToppedUpNodesAreRaisedToTheFence(t *testing.T) {
 	})
 }
 
-// The reply to the acquire is lost, and the resent one finds the keys ours: the same fence, not the next.
-func TestAResentAcquireGetsTheSameFence(t *testing.T) {
+// The reply to the acquire is lost, and the resent one finds the key ours. Whether the first got as far as its counter,
+// nobody knows: so it is a fence of its own, and no owner before has it.
+func TestAResentAcquireGetsAFenceOfItsOwn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 1)
 		p := testPool(t, ps)
@@ -182,7 +215,7 @@ func TestAResentAcquireGetsTheSameFence(t *testing.T) {
 		l, err := p.Lock(context.Background(), "r")
 		require.NoError(t, err)
 		require.Equal(t, l.Fence(), ps[0].counter("r"))
-		require.Equal(t, uint64(time.Now().Add(time.Hour).UnixMicro())+1, l.Fence())
+		require.Equal(t, uint64(time.Now().Add(time.Hour).UnixMicro())+2, l.Fence())
 	})
 }
 

@@ -28,6 +28,7 @@ type call struct {
 	timeout time.Duration // how long the round waits for a node
 
 	// For requests that may create keys.
+	millis   int64    // ttl as the nodes count it
 	stripes  []string // the keys' counters
 	fence    string   // acquire: the proposal; renew: what the counters must not be below
 	proposed uint64   // acquire: the same as a number; 0: none
@@ -72,6 +73,7 @@ const (
 	voteLate                         // it arrived after its latest second: nothing was written
 	voteUnsteady                     // the node has no vote: nothing was written
 	voteUnsteadyOurs                 // renew: the node has no vote; the keys are ours there, set again where they were missing
+	voteUnanswered                   // of serve alone: to be sent again, or unknown
 )
 
 func noAnswer(why error) vote { return vote{kind: voteNone, reason: why} }
@@ -118,7 +120,10 @@ type node struct {
 	reconnect bool          // an idle connection broke: make a new one before the next caller needs it
 	dialing   *dialing      // the one dial under way, nil while there is none
 	slots     [opCount][]*slot
+	used      [opCount]int // how many of them this pipeline has
+	calls     [][]any      // argument lists of calls for many requests
 	cmds      []redis.Cmder
+	places    []place // of a batch's answers in cmds
 	batch     []*request
 	votes     []vote
 	tended    tended

@@ -315,15 +315,22 @@ func FuzzParse(f *testing.F) {
 	f.Add(uint8(0), int64(1), int64(1), true)
 	f.Add(uint8(1), int64(-1), int64(-9223372036854775808), false)
 	f.Fuzz(func(t *testing.T, o uint8, a, b int64, list bool) {
-		r := &request{call: &call{op: op(o) % opCount, keys: []string{"k"}}}
+		r := &request{call: &call{op: op(o) % opCount, keys: []string{"k"}, proposed: 7}}
+		for _, val := range []any{a, []any{a, b}, []any{a, b, a}, []any{a, "x"}, []any{}, []any{nil}, nil, "x"} {
+			for _, v := range []vote{parse(r, val, nil), parseTogether(r, val, a)} {
+				if v.kind == voteGrant && r.op == opAcquire {
+					require.Positive(t, v.fence)
+					require.Positive(t, v.micros)
+					require.LessOrEqual(t, v.micros, maxMicros)
+				}
+				if _, isList := val.([]any); isList && v.kind == voteGrant {
+					require.Equal(t, opAcquire, r.op)
+				}
+			}
+		}
 		var val any = a
 		if list {
 			val = []any{a, b}
-		}
-		v := parse(r, val, nil)
-		if v.kind == voteGrant {
-			require.False(t, list)
-			require.GreaterOrEqual(t, a, int64(0))
 		}
 		require.Equal(t, voteNone, parse(r, val, errors.New("x")).kind)
 	})

@@ -259,6 +259,9 @@ func (p *peer) executeOne(args []string) (reply string, cut bool) {
 		}
 		name = script
 	}
+	if name == "batch" {
+		return p.batch(args[2:])
+	}
 	p.counts[name]++
 	if e := p.errs[name]; e != "" {
 		return "-" + e + "\r\n", false
@@ -274,6 +277,44 @@ func (p *peer) executeOne(args []string) (reply string, cut bool) {
 	return reply, false
 }
 
+// batch is scripts/batch.lua in Go. p.mu must be held.
+func (p *peer) batch(args []string) (reply string, cut bool) {
+	n, _ := strconv.Atoi(args[0])
+	keys, args := args[1:n], args[n:]
+	state, marker, args := args[0], args[1], args[2:]
+	all := fmt.Sprintf("*%d\r\n", n)
+	for _, key := range keys {
+		name := args[0]
+		p.counts[name]++
+		if raw := p.raw[name]; raw != "" {
+			return raw, false
+		}
+		one, k := "", 2
+		if name == "release" {
+			one = p.script(name, []string{key}, args[1:2])
+		} else if k = 6; p.errs[name] == "" {
+			one = p.script(name, []string{key, state}, []string{args[1], args[2], args[3], marker, args[4], args[5]})
+		}
+		if e := p.errs[name]; e != "" {
+			one = "-" + e + "\r\n"
+		}
+		args = args[k:]
+		if p.drop == name {
+			p.drop, cut = "", true
+		}
+		switch lines := strings.Split(one, "\r\n"); {
+		case strings.HasPrefix(one, "-"):
+			one = bulk(lines[0][1:])
+		case name == "acquire" && strings.HasPrefix(one, "*3"):
+			one = "*2\r\n" + lines[1] + "\r\n" + lines[3] + "\r\n"
+		case name == "acquire" && len(lines[0]) > 3 && lines[0][0] == ':':
+			one = ":1\r\n"
+		}
+		all += one
+	}
+	return all + fmt.Sprintf(":%d\r\n", p.now().UnixMicro()), cut
+}
+
 func (p *peer) reply(name string, args []string) string {
 	switch name {
 	case "hello":
@@ -284,6 +325,9 @@ func (p *peer) reply(name string, args []string) string {
 	case "script load":
 		s := newScript(args[2])
 		p.scripts[s.sha] = "mark"
+		if s == batchScript {
+			p.scripts[s.sha] = "batch"
+		}
 		if i := slices.Index(scripts[:], s); i >= 0 {
 			p.scripts[s.sha] = op(i).String()
 		}
@@ -416,8 +460,6 @@ func (p *peer) script(name string, keys, args []string) string {
 		}
 		n, _ := strconv.ParseUint(top, 10, 64)
 		switch {
-		case top >= fence && missing == 0:
-			fence = top
 		case top >= fence && n >= maxFence:
 			return ":-3\r\n"
 		case top >= fence:

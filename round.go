@@ -49,7 +49,7 @@ const (
 func (q *quorum) newRound(o op, h *hold, start instant, ttl time.Duration, need int) *round {
 	return &round{
 		call: call{op: o, keys: h.keys, token: h.token, ttl: ttl, start: start, timeout: h.nodeTimeout,
-			stripes: h.stripes, fence: h.fenceText, proposed: h.fence},
+			millis: millis(ttl), stripes: h.stripes, fence: h.fenceText, proposed: h.fence},
 		q: q, h: h, need: need, since: start,
 		votes: make([]ballot, len(q.nodes)),
 	}

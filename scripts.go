@@ -33,6 +33,9 @@ var renewLua string
 //go:embed scripts/release.lua
 var releaseLua string
 
+//go:embed scripts/batch.lua
+var batchLua string
+
 //go:embed scripts/mark.lua
 var markLua string
 
@@ -46,11 +49,14 @@ type script struct {
 
 var scripts = [opCount]script{newScript(acquireLua), newScript(renewLua), newScript(releaseLua)}
 
+// batchScript does what the others do for many requests at once. It is called by serve alone.
+var batchScript = newScript(batchLua)
+
 // Those that no request asks for. The witness is loaded with the marker alone, for that is what it witnesses.
 var markScript, witnessScript = newScript(markLua), newScript(witnessLua)
 
 // loaded are those that a connection is not used without.
-var loaded = append(scripts[:opCount:opCount], markScript)
+var loaded = append(scripts[:opCount:opCount], batchScript, markScript)
 
 func newScript(source string) script {
 	sum := sha1.Sum([]byte(source))

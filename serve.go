@@ -15,28 +15,27 @@ import (
 func (n *node) serve(batch []*request) {
 	// 1. Send.
 	asked := n.pace()
-	n.cmds = n.cmds[:0]
-	var used [opCount]int
 	for _, r := range batch {
 		if r.op.mayCreate() && r.latest == 0 {
 			r.latest = n.server.latestSecond(r.start.mono, r.timeout)
 		}
-		n.cmds = append(n.cmds, n.command(r, &used))
 	}
+	n.pack(batch)
 	err, wrote := n.exchange(asked.mono)
 
 	// 2. Read the answers. A grant carries the server's time: a step of its clock shows before its votes count.
 	n.votes = n.votes[:0]
 	var micros int64
-	unsteady := false
+	unsteady, noScript := false, false
 	for i, r := range batch {
-		var v vote
-		if cmd := n.cmds[i].(*redis.Cmd); isAnswer(cmd.Err(), r) {
-			v = parse(r, cmd.Val(), cmd.Err())
-			micros = max(micros, v.micros)
-			unsteady = unsteady || v.kind == voteUnsteady || v.kind == voteUnsteadyOurs
-			n.stale = n.stale || v.kind == voteLate
+		v, ok := n.answer(i, r)
+		if !ok {
+			v.kind = voteUnanswered
+			noScript = noScript || isNoScript(n.cmds[n.places[i].cmd].Err())
 		}
+		micros = max(micros, v.micros)
+		unsteady = unsteady || v.kind == voteUnsteady || v.kind == voteUnsteadyOurs
+		n.stale = n.stale || v.kind == voteLate
 		n.votes = append(n.votes, v)
 	}
 	trusted := micros == 0 || n.testify(sample{micros: micros, asked: asked, heard: n.pace()})
@@ -46,15 +45,12 @@ func (n *node) serve(batch []*request) {
 
 	// 3. Report what was answered; keep what was not, in its order.
 	unanswered := batch[:0]
-	noScript := false
 	for i, r := range batch {
-		if e := n.cmds[i].Err(); !isAnswer(e, r) {
-			noScript = noScript || isNoScript(e)
-			unanswered = append(unanswered, r)
-			continue
-		}
 		v := n.votes[i]
 		switch {
+		case v.kind == voteUnanswered:
+			unanswered = append(unanswered, r)
+			continue
 		case r.op == opRelease:
 			n.settleRelease(r, v)
 		case v.kind == voteUnsteady, v.kind == voteUnsteadyOurs:
@@ -68,11 +64,7 @@ func (n *node) serve(batch []*request) {
 	if micros > 0 {
 		n.read(micros, asked.mono)
 	}
-	for op, k := range used {
-		for _, s := range n.slots[op][:k] {
-			s.key, s.token = "", ""
-		}
-	}
+	n.letGo()
 	n.served.Add(uint64(len(batch) - len(unanswered)))
 
 	// 4. What has no answer: the connection was cut, is silent, or the server forgot our scripts.
@@ -89,11 +81,6 @@ func (n *node) serve(batch []*request) {
 		n.disconnect()
 		n.resend(unanswered, wrote, err)
 	}
-}
-
-// isAnswer says whether a request has got its answer; one that lacked its script is sent again, once.
-func isAnswer(err error, r *request) bool {
-	return err == nil || isServerError(err) && (!isNoScript(err) || r.resent)
 }
 
 // exchange runs n.cmds and says whether a byte of them may have left.

@@ -3,6 +3,7 @@ package integration_test
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"os"
 	"slices"
 	"testing"
@@ -14,8 +15,9 @@ import (
 
 // shell runs the scripts of the library on one server, as they lie in its source.
 type shell struct {
-	t *testing.T
-	c *redis.Client
+	t        *testing.T
+	c        *redis.Client
+	together bool // what asks for one key is asked by the batch script
 }
 
 // run loads a script from ../scripts and calls it by its digest, as the library does.
@@ -39,7 +41,45 @@ const state, fence = "state", "0000000000000700"
 // create runs a script that may create keys, on a server that is taken for steady, with all keys in stripe 7.
 func (s shell) create(script string, keys []string, token string, ttl, second int64) (any, error) {
 	s.t.Helper()
+	if s.together && len(keys) == 1 {
+		return s.batch("", script, keys[0], token, ttl, second, fence, "7")
+	}
 	return s.run(script, append(slices.Clone(keys), state), token, ttl, second, "", fence, "7")
+}
+
+// release runs that script.
+func (s shell) release(token string, keys ...string) (any, error) {
+	s.t.Helper()
+	if s.together && len(keys) == 1 {
+		return s.batch("", "release", keys[0], token)
+	}
+	return s.run("release", keys, token)
+}
+
+// batch asks the batch script for one thing, between two that touch nothing, and gives the answer as the script for one
+// request would.
+func (s shell) batch(marker, script, key string, args ...any) (any, error) {
+	s.t.Helper()
+	all := append([]any{marker, "release", "nobody", script}, args...)
+	reply, err := s.run("batch", []string{"nothing", key, "nothing", state}, append(all, "release", "nobody")...)
+	require.NoError(s.t, err)
+	list := reply.([]any)
+	require.Len(s.t, list, 4)
+	require.Equal(s.t, []any{int64(0), int64(0)}, []any{list[0], list[2]})
+	require.True(s.t, granted(list[3]))
+	switch answer := list[1].(type) {
+	case string:
+		return nil, errors.New(answer)
+	case int64:
+		if script == "acquire" && answer == 1 {
+			return list[3], nil
+		}
+	case []any:
+		if answer[0] == int64(0) {
+			return []any{answer[0], list[3], answer[1]}, nil
+		}
+	}
+	return list[1], nil
 }
 
 func (s shell) acquire(token string, more int64, keys ...string) (any, error) {
@@ -78,9 +118,13 @@ func granted(reply any) bool {
 func scripts(t *testing.T, claim func(t *testing.T, s shell)) {
 	t.Helper()
 	onEvery(t, func(t *testing.T, r *rig) {
-		s := shell{t, r.Server(0).Client()}
-		claim(t, s)
-		require.NoError(t, s.c.FlushAll(bg).Err())
+		for name, together := range map[string]bool{"alone": false, "together": true} {
+			t.Run(name, func(t *testing.T) {
+				s := shell{t, r.Server(0).Client(), together}
+				claim(t, s)
+				require.NoError(t, s.c.FlushAll(bg).Err())
+			})
+		}
 	})
 }
 
@@ -275,13 +319,13 @@ func TestReleaseScript(t *testing.T) {
 	for name, claim := range map[string]func(t *testing.T, s shell){
 		"deletes what is ours, and counts": func(t *testing.T, s shell) {
 			require.NoError(t, s.c.MSet(bg, "a", "mine", "b", "mine", "c", "mine").Err())
-			reply, err := s.run("release", []string{"a", "b", "c", "d"}, "mine")
+			reply, err := s.release("mine", "a", "b", "c", "d")
 			require.NoError(t, err)
 			require.Equal(t, int64(3), reply)
 			s.has(0)
 		},
 		"leaves what is missing": func(t *testing.T, s shell) {
-			reply, err := s.run("release", []string{"a"}, "mine")
+			reply, err := s.release("mine", "a")
 			require.NoError(t, err)
 			require.Equal(t, int64(0), reply)
 			s.has(0)
@@ -291,7 +335,7 @@ func TestReleaseScript(t *testing.T) {
 			require.NoError(t, s.c.Set(bg, "d", "mine", ten).Err())
 			require.NoError(t, s.c.HSet(bg, "b", "f", "v").Err())
 			require.NoError(t, s.c.RPush(bg, "c", "mine").Err())
-			reply, err := s.run("release", []string{"a", "b", "c", "d"}, "mine")
+			reply, err := s.release("mine", "a", "b", "c", "d")
 			require.NoError(t, err)
 			require.Equal(t, int64(1), reply)
 			require.Equal(t, "another's", s.c.Get(bg, "a").Val())
@@ -303,4 +347,45 @@ func TestReleaseScript(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { scripts(t, claim) })
 	}
+}
+
+// Many requests in one call are answered one by one, in their order, and see what those before them did.
+func TestBatchScript(t *testing.T) {
+	onEvery(t, func(t *testing.T, r *rig) {
+		s := shell{t, r.Server(0).Client(), true}
+		require.NoError(t, s.c.Set(bg, "held", "another's", ten).Err())
+		require.NoError(t, s.c.HSet(bg, "foreign", "f", "v").Err())
+		require.NoError(t, s.c.HSet(bg, state, "marker", "m", "8", "0000000000000800").Err())
+		soon, past := s.second(1), s.second(-1)
+		reply, err := s.run("batch", []string{"a", "b", "held", "foreign", "late", "a", "a", "b", "gone", state}, "m",
+			"acquire", "t1", 10_000, soon, fence, "7",
+			"acquire", "t2", 10_000, soon, fence, "8",
+			"acquire", "t3", 10_000, soon, fence, "7",
+			"acquire", "t4", 10_000, soon, fence, "7",
+			"acquire", "t5", 10_000, past, fence, "7",
+			"release", "t1",
+			"acquire", "t6", 10_000, soon, fence, "7",
+			"renew", "t2", 20_000, soon, "0000000000000801", "8",
+			"renew", "t7", 20_000, soon, "0000000000000900", "9")
+		require.NoError(t, err)
+		list := reply.([]any)
+		require.Len(t, list, 10)
+		require.Equal(t, int64(1), list[0], "the proposed fence")
+		require.Equal(t, []any{int64(0), int64(801)}, list[1], "one more than the counter")
+		requireDenied(t, list[2], 1, ten)
+		require.Contains(t, list[3], "WRONGTYPE")
+		require.Equal(t, int64(-1), list[4], "late")
+		require.Equal(t, int64(1), list[5], "released")
+		require.Equal(t, []any{int64(0), int64(701)}, list[6], "above the first one's, although that was in the same call")
+		require.Equal(t, int64(1), list[7], "still ours")
+		require.Equal(t, int64(2), list[8], "refilled")
+		require.True(t, granted(list[9]))
+		require.Equal(t, map[string]string{"marker": "m", "7": "0000000000000701", "8": "0000000000000801", "9": "0000000000000900"},
+			s.c.HGetAll(bg, state).Val())
+		require.Equal(t, "t6", s.c.Get(bg, "a").Val())
+		require.Equal(t, "t2", s.c.Get(bg, "b").Val())
+		require.Equal(t, "t7", s.c.Get(bg, "gone").Val())
+		require.Greater(t, s.c.PTTL(bg, "b").Val(), ten)
+		require.NoError(t, s.c.FlushAll(bg).Err())
+	})
 }

@@ -18,29 +18,22 @@
 --   {i, ms}      denied: key i belongs to another for another ms milliseconds (-1: without expiry); nothing was written
 --   error        WRONGTYPE where a key holds foreign data, which stays untouched; any other: unknown, to be undone
 --
--- The same token twice gives the same answer, so a request whose reply was cut off can be sent again. Counters are
--- fixed-width decimals and compared as text. They are written before the keys: a script that fails in between has
--- used up a number and given nothing away.
+-- The same token twice is granted twice, so a request whose reply was cut off can be sent again; but with another
+-- fence, for the first copy may have failed between its key and its counter. Counters are fixed-width decimals and
+-- compared as text.
 
-local time = redis.call('TIME')
+local call = redis.call
+local time = call('TIME')
 if tonumber(time[1]) > tonumber(ARGV[3]) then
   return -1
 end
-local state = KEYS[#KEYS]
-local found = redis.call('HMGET', state, 'marker', unpack(ARGV, 6))
+local keys, token, ttl, proposed = #KEYS - 1, ARGV[1], ARGV[2], ARGV[5]
+local state = KEYS[keys + 1]
+local found = call('HMGET', state, 'marker', unpack(ARGV, 6))
 if ARGV[4] ~= '' and found[1] ~= ARGV[4] then
   return -2
 end
-
-local ours = 0
-for i = 1, #KEYS - 1 do
-  local owner = redis.call('GET', KEYS[i])
-  if owner == ARGV[1] then
-    ours = ours + 1
-  elseif owner then
-    return {i, redis.call('PTTL', KEYS[i])}
-  end
-end
+local granted = time[1] * 1000000 + time[2]
 
 local top = ''
 for i = 2, #found do
@@ -48,38 +41,36 @@ for i = 2, #found do
     top = found[i]
   end
 end
-local fence = ARGV[5]
-if top >= fence then
-  fence = top
-  if ours < #KEYS - 1 then
-    if tonumber(top) >= 9e15 then
-      return -3
-    end
-    fence = string.format('%016.0f', tonumber(top) + 1)
+local fence = proposed
+if top >= proposed then
+  if tonumber(top) >= 9e15 then
+    return -3
   end
-elseif tonumber(fence) == 0 then
+  fence = string.format('%016.0f', tonumber(top) + 1)
+elseif tonumber(proposed) == 0 then
   fence = '0000000000000001'
 end
 
-if #found == 2 then
-  redis.call('HSET', state, ARGV[6], fence)
+if keys == 1 and call('SET', KEYS[1], token, 'NX', 'PX', ttl) then
+  call('HSET', state, ARGV[6], fence)
 else
-  local counters = {}
+  for i = 1, keys do
+    local owner = call('GET', KEYS[i])
+    if owner and owner ~= token then
+      return {i, call('PTTL', KEYS[i])}
+    end
+  end
   for i = 6, #ARGV do
-    counters[#counters + 1] = ARGV[i]
-    counters[#counters + 1] = fence
+    call('HSET', state, ARGV[i], fence)
   end
-  redis.call('HSET', state, unpack(counters))
-end
-for i = 1, #KEYS - 1 do
-  -- A renewal may have been here before a top-up: a key of ours is never cut short.
-  if ours == 0 or redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
-    redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
+  for i = 1, keys do
+    -- A renewal may have been here before a top-up: a key of ours is never cut short.
+    if call('PTTL', KEYS[i]) < tonumber(ttl) then
+      call('SET', KEYS[i], token, 'PX', ttl)
+    end
   end
 end
-
-local granted = time[1] * 1000000 + time[2]
-if fence == ARGV[5] then
+if fence == proposed then
   return granted
 end
 return {0, granted, tonumber(fence)}

@@ -1,0 +1,164 @@
+-- batch: what acquire, renew and release do, for many requests of one key each, in their order. One call costs a
+-- server half of what the calls one by one would.
+--
+-- KEYS     a key for each request, and last the hash with this server's marker and fence counters
+-- ARGV[1]  the marker of a steady server; empty where every server is taken for one
+-- ARGV[2]  ... for each request: 'release', token; or
+--          'acquire' or 'renew', token, TTL in milliseconds, last second, fence, stripe
+--
+-- Replies with a list: an answer for each request, and last this server's time in microseconds since 1970.
+--   as acquire answers, but 1 for a grant with the proposed fence, and {0, f} for one with another
+--   as renew answers
+--   as release answers
+--   text         what went wrong; unknown, to be undone
+--
+-- One request that fails does not touch the others. All counters are written at the end: where that fails, every
+-- acquire and every renewal has.
+
+local call, pcall, keys, argv = redis.call, redis.pcall, KEYS, ARGV
+local count = #keys - 1
+local state = keys[count + 1]
+local time = call('TIME')
+local second = tonumber(time[1])
+
+-- 1. The marker, and the counters that matter.
+local stripes, at = {'marker'}, 2
+for i = 1, count do
+  if argv[at] == 'release' then
+    at = at + 2
+  else
+    stripes[#stripes + 1] = argv[at + 5]
+    at = at + 6
+  end
+end
+local found = pcall('HMGET', state, unpack(stripes))
+local broken = found.err -- then only releases can be answered
+local steady = argv[1] == '' or found[1] == argv[1]
+local counters, raised = {}, {}
+for i = 2, #stripes do
+  counters[stripes[i]] = found[i] or ''
+end
+
+local function acquire(key, token, ttl, latest, proposed, stripe)
+  if broken then
+    return broken
+  end
+  if second > tonumber(latest) then
+    return -1
+  end
+  if not steady then
+    return -2
+  end
+  local top = counters[stripe]
+  local fence = proposed
+  if top >= proposed then
+    if tonumber(top) >= 9e15 then
+      return -3
+    end
+    fence = string.format('%016.0f', tonumber(top) + 1)
+  elseif tonumber(proposed) == 0 then
+    fence = '0000000000000001'
+  end
+  local set = pcall('SET', key, token, 'NX', 'PX', ttl)
+  if not set then
+    local owner = pcall('GET', key)
+    if type(owner) == 'table' then
+      return owner.err
+    end
+    if owner ~= token then
+      return {1, call('PTTL', key)}
+    end
+    if call('PTTL', key) < tonumber(ttl) then
+      set = pcall('SET', key, token, 'PX', ttl)
+    end
+  end
+  if type(set) == 'table' and set.err then
+    return set.err
+  end
+  counters[stripe], raised[stripe] = fence, fence
+  if fence == proposed then
+    return 1
+  end
+  return {0, tonumber(fence)}
+end
+
+local function renew(key, token, ttl, latest, fence, stripe)
+  if broken then
+    return broken
+  end
+  if second > tonumber(latest) then
+    return -1
+  end
+  local owner = pcall('GET', key)
+  if owner and owner ~= token then
+    if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
+      return owner.err
+    end
+    return steady and 0 or -2
+  end
+  local done
+  if owner then
+    done = pcall('PEXPIRE', key, ttl)
+  else
+    done = pcall('SET', key, token, 'PX', ttl, 'NX')
+  end
+  if type(done) == 'table' and done.err then
+    return done.err
+  end
+  if counters[stripe] < fence then
+    counters[stripe], raised[stripe] = fence, fence
+  end
+  if not steady then
+    return 3
+  end
+  return owner and 1 or 2
+end
+
+local function release(key, token)
+  local owner = pcall('GET', key)
+  if owner == token then
+    local deleted = pcall('DEL', key)
+    return type(deleted) == 'table' and deleted.err or deleted
+  end
+  if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
+    return owner.err
+  end
+  return 0
+end
+
+-- 2. One after the other.
+local replies = {}
+at = 2
+for i = 1, count do
+  if argv[at] == 'release' then
+    replies[i] = release(keys[i], argv[at + 1])
+    at = at + 2
+  else
+    local answer = argv[at] == 'renew' and renew or acquire
+    replies[i] = answer(keys[i], argv[at + 1], argv[at + 2], argv[at + 3], argv[at + 4], argv[at + 5])
+    at = at + 6
+  end
+end
+
+-- 3. The counters.
+local fields = {}
+for stripe, fence in next, raised do
+  fields[#fields + 1] = stripe
+  fields[#fields + 1] = fence
+end
+if #fields > 0 then
+  local done = pcall('HSET', state, unpack(fields))
+  if type(done) == 'table' and done.err then
+    at = 2
+    for i = 1, count do
+      if argv[at] == 'release' then
+        at = at + 2
+      else
+        replies[i] = done.err
+        at = at + 6
+      end
+    end
+  end
+end
+replies[count + 1] = second * 1000000 + time[2]
+return replies
