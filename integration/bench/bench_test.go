@@ -244,7 +244,7 @@ func BenchmarkHeld(b *testing.B) {
 	set := servers.Start(b, 5)
 	ctx := context.Background()
 
-	p, _ := newRedlock(b, set.URLs(), redlock.WithTTL(9*time.Second))
+	p, _ := newRedlock(b, set.URLs())
 	l, err := p.Lock(ctx, "first")
 	require.NoError(b, err)
 	require.NoError(b, l.Unlock(ctx))
