@@ -144,3 +144,111 @@ func FuzzDeadlineFollowsTheMajority(f *testing.F) {
 		}
 	})
 }
+
+func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// reading is a sample taken at the given time of ours, in a round trip of the given width, of a clock that is ahead.
+func reading(at, width, ahead time.Duration) sample {
+	base := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	half := func(d time.Duration) instant { return instant{mono: d, boot: d} }
+	return sample{micros: base.Add(at + ahead).UnixMicro(), asked: half(at - width/2), heard: half(at + width/2)}
+}
+
+func TestJumpIsWhatRateAndRoundTripsDoNotExplain(t *testing.T) {
+	d := drift{factor: 0.01, floor: ms(2)} // of a second: 10 ms, 2 ms, and 1 ms of grain
+	for name, row := range map[string]struct {
+		width time.Duration // of both readings
+		ahead time.Duration
+		jump  time.Duration
+		says  bool
+	}{
+		"no difference":               {0, 0, 0, true},
+		"within the allowance":        {0, ms(13), 0, true},
+		"beyond it":                   {0, ms(14), ms(14), true},
+		"behind, within it":           {0, -ms(13), 0, true},
+		"behind, beyond it":           {0, -ms(14), -ms(14), true},
+		"explained by the round trip": {ms(10), ms(23), 0, true},
+		"not explained by it":         {ms(10), ms(24), ms(14), true},
+		"an hour":                     {ms(1), time.Hour, time.Hour - ms(1), true},
+		"too wide to tell":            {ms(20), time.Hour, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, ok := d.jump(reading(0, row.width, 0), reading(time.Second, row.width, row.ahead))
+			require.Equal(t, row.says, ok)
+			require.InDelta(t, row.jump, j, float64(ms(1)))
+		})
+	}
+}
+
+// A clock whose readings are honest is never accused, whatever the round trips are and within its rate.
+func FuzzAnHonestClockDoesNotJump(f *testing.F) {
+	f.Add(int64(1e9), int64(1e6), int64(2e6), 0.5, 0.5)
+	f.Fuzz(func(t *testing.T, interval, width1, width2 int64, at1, at2 float64) {
+		d := drift{factor: 0.01, floor: ms(2)}
+		inside := func(v int64, most time.Duration) time.Duration { return time.Duration(v) & (1<<62 - 1) % (most + 1) }
+		gap, w1, w2 := inside(interval, time.Hour)+1, inside(width1, time.Minute), inside(width2, time.Minute)
+		share := func(x float64) float64 {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				return 0
+			}
+			return math.Abs(x) - math.Floor(math.Abs(x))
+		}
+		for _, rate := range []float64{-0.0099, 0, 0.0099} {
+			read := func(start, width time.Duration, x float64) sample {
+				when := start + time.Duration(share(x)*float64(width))
+				return sample{micros: 1e15 + time.Duration((1+rate)*float64(when)).Microseconds(),
+					asked: instant{start, start}, heard: instant{start + width, start + width}}
+			}
+			a, b := read(0, w1, at1), read(w1+gap, w2, at2)
+			j, _ := d.jump(a, b)
+			require.Zero(t, j)
+		}
+	})
+}
+
+func TestARateNeedsTimeToShow(t *testing.T) {
+	_, _, ok := rate(reading(0, 0, 0), reading(ms(900), 0, 0))
+	require.False(t, ok)
+	share, bound, ok := rate(reading(0, ms(2), 0), reading(10*time.Second, ms(2), ms(800)))
+	require.True(t, ok)
+	require.InDelta(t, 0.08, share, 1e-9)
+	require.InDelta(t, 0.0002, bound, 1e-9)
+}
+
+func TestBaselinesShowStepsAndRates(t *testing.T) {
+	d := drift{factor: 0.01, floor: ms(2)}
+	var b baselines
+	ahead := time.Duration(0)
+	for at := time.Duration(0); at < 20*time.Second; at += ms(250) { // 1.1 %: too little for a second, not for four
+		j, _ := b.compare(d, reading(at, 0, ahead), time.Minute)
+		if at <= 3*time.Second {
+			require.Zero(t, j, at)
+		} else if j != 0 {
+			return
+		}
+		b.keep(d, reading(at, 0, ahead), time.Second, time.Minute)
+		ahead += ms(250) * 11 / 1000
+	}
+	t.Fatal("a rate of 1.1 % was never seen")
+}
+
+func TestAReadingOlderThanTheGuardIsNoBaseline(t *testing.T) {
+	d := drift{factor: 0.01, floor: ms(2)}
+	var b baselines
+	b.keep(d, reading(0, 0, 0), time.Second, time.Minute)
+	j, age := b.compare(d, reading(time.Minute+1, 0, time.Hour), time.Minute)
+	require.Zero(t, j)
+	require.Zero(t, age)
+	j, _ = b.compare(d, reading(59*time.Second, 0, time.Hour), time.Minute)
+	require.Positive(t, j)
+}
+
+func TestAWideReadingIsKeptOnlyForWantOfABetterOne(t *testing.T) {
+	d := drift{factor: 0.01, floor: ms(2)}
+	var b baselines
+	b.keep(d, reading(0, ms(1), 0), time.Second, time.Minute)
+	b.keep(d, reading(2*time.Second, ms(100), 0), time.Second, time.Minute)
+	require.Equal(t, reading(0, ms(1), 0), b.near)
+	b.keep(d, reading(2*time.Minute, ms(100), 0), time.Second, time.Minute)
+	require.Equal(t, reading(2*time.Minute, ms(100), 0), b.near)
+}
