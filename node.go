@@ -281,7 +281,7 @@ func (n *node) next() (time.Duration, bool) {
 		return 0, true
 	}
 	if n.conn != nil && !n.closing && n.keeper.guard > 0 {
-		wait = min(wait, max(0, n.tended.due-now))
+		wait = min(wait, max(0, n.tended.next()-now))
 	}
 	if n.conn != nil && !n.closing {
 		wait = min(wait, max(0, n.idle-(now-max(n.server.asked, n.ticked))))

@@ -198,11 +198,12 @@ func (k *keeper) firstUse(i int) (now, look bool) {
 		all = all && m.looked >= k.allNew
 	}
 	for j := range k.nodes {
+		begin = begin || all && !k.nodes[j].first
 		k.nodes[j].first = k.nodes[j].first || all
 	}
 	now, look = k.nodes[i].first, k.nodes[i].looked < k.allNew
 	k.mu.Unlock()
-	if begin || all {
+	if begin {
 		k.call()
 	}
 	return now, look
@@ -286,12 +287,12 @@ func (k *keeper) openSurvey(i int) {
 	}
 }
 
-// surveyed says whether node i is asked for its counters.
+// surveyed says whether node i is asked for its counters: only a steady one is.
 func (k *keeper) surveyed(i int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range k.surveys {
-		if !s.from[i] {
+		if k.nodes[i].phase == steady && !s.from[i] {
 			return true
 		}
 	}

@@ -45,19 +45,23 @@ func readLook(cmds []redis.Cmder) look {
 
 // tended is what the node's goroutine knows of its marker.
 type tended struct {
-	seen  *look         // a look that has not been considered yet
-	run   string        // run id of this connection
-	nonce string        // the marker that is being watched; empty if none
-	since time.Duration // from when on; monotonic since the epoch
-	due   time.Duration // when to tend next; monotonic since the epoch
-	turn  uint64        // the last turn of the keeper that was looked at
-	peeks int
-	told  bool // the observer knows that it has no vote
+	seen   *look         // a look that has not been considered yet
+	run    string        // run id of this connection
+	nonce  string        // the marker that is being watched; empty if none
+	since  time.Duration // from when on; monotonic since the epoch
+	due    time.Duration // when to tend next; monotonic since the epoch
+	looked time.Duration // when the last look began
+	turn   uint64        // the last turn of the keeper that was looked at
+	peeks  int
+	told   bool // the observer knows that it has no vote
 }
+
+// next is when to look again: never at once, so that nothing can make a node be asked without end.
+func (t *tended) next() time.Duration { return max(t.due, t.looked+peekPause) }
 
 // tendDue says whether there may be something to do for the marker. It is asked after every batch.
 func (n *node) tendDue(now time.Duration) bool {
-	return n.keeper.guard > 0 && n.conn != nil && (n.tended.seen != nil || now >= n.tended.due || n.tended.turn != n.keeper.turn.Load())
+	return n.keeper.guard > 0 && n.conn != nil && (n.tended.seen != nil || now >= n.tended.next() || n.tended.turn != n.keeper.turn.Load())
 }
 
 // tend takes the next step for the node's marker. Each step ends with what is known, and when to come back.
@@ -78,7 +82,8 @@ func (n *node) tend() {
 	n.stale = n.stale || k.rebase[n.index].Load() // all at once, so that they can be compared
 
 	// 2. Look, where it is time.
-	if t.seen == nil && now >= t.due {
+	if t.seen == nil && now >= t.next() {
+		t.looked = now
 		cmds := lookCommands(n.state)
 		if !n.errand(cmds...) {
 			return
@@ -300,8 +305,9 @@ func (n *node) heal(from, to string, counters map[string]string) bool {
 	switch {
 	case !ok:
 		return false
-	case !won:
-		n.tended.due = n.clock.mono()
+	case !won: // somebody else was first, or it forgot again
+		n.tended.nonce, n.tended.due = "", n.clock.mono()
+		n.keeper.report(n.index, func(m *memory) { m.first, m.looked = false, 0 })
 		return false
 	}
 	n.steadied()
