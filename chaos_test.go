@@ -68,7 +68,7 @@ func chaos(t *testing.T, seed uint64) int {
 	defer stop()
 	var workers sync.WaitGroup
 	for i := range 4 {
-		p := guarded(t, ps, WithTTL(ttl), WithRestartGuard(guard))
+		p := guarded(t, ps, WithTTL(ttl), WithRestartGuard(guard), WithRetry(5*time.Millisecond, 50*time.Millisecond))
 		mine := rand.New(rand.NewPCG(seed, uint64(i)+2))
 		workers.Go(func() {
 			for ctx.Err() == nil {
@@ -89,7 +89,10 @@ func chaos(t *testing.T, seed uint64) int {
 	counters := make([]time.Duration, len(ps)) // until when a node may lack counters that it had
 	began := time.Now()
 	for ctx.Err() == nil {
-		time.Sleep(time.Duration(rng.Int64N(int64(800 * time.Millisecond))))
+		time.Sleep(time.Duration(rng.Int64N(int64(150 * time.Millisecond)))) // a storm: a majority within a TTL
+		if rng.IntN(30) == 0 {
+			time.Sleep(2 * guard) // a calm, for nodes to become steady
+		}
 		i := rng.IntN(len(ps))
 		x, now := ps[i], time.Since(began)
 		lacking := 0
