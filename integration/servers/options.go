@@ -12,6 +12,7 @@ type config struct {
 	args     []string // for redis-server, after our own
 	persist  persistence
 	unix     bool // a unix socket beside the port
+	clock    bool // a wall clock of its own
 }
 
 // persistence is what a server keeps on disk.
@@ -55,6 +56,13 @@ func WithUnixSocket() Option {
 	return func(c *config) { c.unix = true }
 }
 
+// WithClock gives each server a wall clock of its own, see [Server.StepClock]. Its TIME and its keys go by it, and it
+// keeps what it was set to across a restart. For processes that takes Linux and a C compiler: without, the test is
+// skipped, or fails where CI=true. Containers cannot have it.
+func WithClock() Option {
+	return func(c *config) { c.clock = true }
+}
+
 // serverArgs returns what every redis-server is started with, followed by a provider's and the test's own.
 func (c config) serverArgs(own ...string) []string {
 	args := []string{"--save", "", "--appendonly", "no"}
@@ -73,6 +81,8 @@ func (c config) unmet(p Provider) error {
 	switch {
 	case c.unix && p != Processes:
 		what = "a unix socket (WithUnixSocket)"
+	case c.clock && p == Containers:
+		what = "clocks of their own (WithClock)"
 	case p != Embedded:
 		return nil
 	case c.persist != inMemory:

@@ -24,6 +24,7 @@ type process struct {
 	dir        string // its data and logs; removed with the test
 	socketPath string
 	port       int
+	clock      *processClock // nil: the machine's
 
 	// The present or last run; changed by up alone, which is never called at the same time as another method.
 	runs   int
@@ -60,11 +61,17 @@ func startProcesses(t testing.TB, n int, cfg config) ([]node, error) {
 	for i := range dirs {
 		dirs[i] = t.TempDir()
 	}
+	shim := ""
+	if cfg.clock {
+		if shim, err = buildShim(t.TempDir()); err != nil {
+			return nil, err
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), faultTimeout)
 	defer cancel()
 	nodes := make([]node, n)
 	err = each(n, func(i int) error {
-		p, err := startProcess(ctx, binary, dirs[i], cfg)
+		p, err := startProcess(ctx, binary, dirs[i], shim, cfg)
 		if err == nil {
 			nodes[i] = p
 		}
@@ -74,8 +81,14 @@ func startProcesses(t testing.TB, n int, cfg config) ([]node, error) {
 }
 
 // startProcess starts one server on a port that it finds free. What it returns with an error needs no closing.
-func startProcess(ctx context.Context, binary, dir string, cfg config) (*process, error) {
+func startProcess(ctx context.Context, binary, dir, shim string, cfg config) (*process, error) {
 	p := &process{binary: binary, cfg: cfg, dir: dir}
+	if shim != "" {
+		var err error
+		if p.clock, err = newProcessClock(shim, dir); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.unix {
 		// Not in the test's directory: a socket's path must be shorter than some 100 bytes.
 		short, err := os.MkdirTemp("", "redlock")
@@ -140,6 +153,9 @@ func (p *process) run(ctx context.Context, keepData bool) error {
 	}
 	cmd := exec.Command(p.binary, p.cfg.serverArgs(own...)...)
 	cmd.Stdout, cmd.Stderr = log, log
+	if p.clock != nil {
+		cmd.Env = append(os.Environ(), p.clock.env()...)
+	}
 	if err := p.spawn(cmd); err != nil {
 		return err
 	}

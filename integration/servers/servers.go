@@ -39,6 +39,10 @@ func Start(t testing.TB, n int, opts ...Option) *Set {
 		t.Fatalf("servers: %v", err)
 	}
 
+	if cfg.clock {
+		requireClock(t, kind.provider)
+	}
+
 	// 1. Start all at once. Those that did start are ended by the test's clean-up even if others did not.
 	nodes, err := kind.start(t, n, cfg)
 	t.Cleanup(func() { closeAll(t, nodes) })
@@ -273,6 +277,31 @@ func (s *Server) Reconnect() {
 		}
 		s.apart = false
 		return s.awaitPing(ctx)
+	})
+}
+
+// StepClock moves the server's wall clock by d, as if somebody had set it. Only with [WithClock]; embedded nodes have
+// it anyway.
+func (s *Server) StepClock(d time.Duration) {
+	s.t.Helper()
+	s.setClock("step the clock of", func(n clockNode) error { return n.stepClock(d) })
+}
+
+// ClockRate makes the server's wall clock run faster by a share, from what it shows now: 0.08 is 8 % fast, 0 is the
+// right rate. Only with [WithClock], and not on embedded nodes.
+func (s *Server) ClockRate(share float64) {
+	s.t.Helper()
+	s.setClock("set the rate of", func(n clockNode) error { return n.clockRate(share) })
+}
+
+func (s *Server) setClock(what string, set func(n clockNode) error) {
+	s.t.Helper()
+	s.inflict(what, func(context.Context) error {
+		n, ok := s.node.(clockNode)
+		if !ok {
+			return errNoClock
+		}
+		return set(n)
 	})
 }
 
