@@ -101,7 +101,11 @@ func (n *node) reload(refused []*request) {
 	}
 	refused = slices.Clone(refused)
 	n.cmds = n.cmds[:0]
-	for _, s := range loaded {
+	lost := loaded
+	if n.keeper.guard > 0 {
+		lost = append(loaded[:len(loaded):len(loaded)], witnessScript) // its process is no new one
+	}
+	for _, s := range lost {
 		n.cmds = append(n.cmds, redis.NewStringCmd(context.Background(), "script", "load", s.source))
 	}
 	if err, _ := n.exchange(n.clock.mono()); err != nil {

@@ -19,16 +19,18 @@ const (
 
 // look is one reading of a server's INFO and marker, on the connection that carries the batches.
 type look struct {
-	info   serverInfo
-	marker string
-	err    error // the server refused to show them: what to grant
-	turn   uint64
+	info      serverInfo
+	marker    string
+	witnessed bool   // the witness is there, as far as we may know
+	err       error  // the server refused to show them: what to grant
+	turn      uint64 // of the keeper, when it began; 0: not known
 }
 
 // lookCommands ask for a look; readLook reads their replies.
 func lookCommands(state string) []redis.Cmder {
 	ctx := context.Background()
-	return []redis.Cmder{redis.NewStringCmd(ctx, "info"), redis.NewStringCmd(ctx, "hget", state, "marker")}
+	return []redis.Cmder{redis.NewStringCmd(ctx, "info"), redis.NewStringCmd(ctx, "hget", state, "marker"),
+		redis.NewBoolSliceCmd(ctx, "script", "exists", witnessScript.sha)}
 }
 
 func readLook(cmds []redis.Cmder) look {
@@ -40,7 +42,8 @@ func readLook(cmds []redis.Cmder) look {
 	if err != nil && err != redis.Nil {
 		return look{err: reason("its marker cannot be read: " + err.Error())}
 	}
-	return look{info: parseInfo(info), marker: m}
+	there, err := cmds[2].(*redis.BoolSliceCmd).Result()
+	return look{info: parseInfo(info), marker: m, witnessed: err != nil || len(there) != 1 || there[0]}
 }
 
 // tended is what the node's goroutine knows of its marker.
@@ -125,6 +128,7 @@ func (n *node) consider(seen look) {
 	m := parseMarker(seen.marker)
 	switch {
 	case !n.fit(seen):
+	case seen.marker != "" && m.run == t.run && !seen.witnessed && !n.rewitness():
 	case seen.marker == "" || m.run != t.run:
 		n.unsettle(seen.marker)
 	case m.state == steadyWord:
@@ -132,6 +136,12 @@ func (n *node) consider(seen look) {
 	default:
 		n.observe(seen.marker, seen.turn)
 	}
+}
+
+// rewitness loads the witness again: a marker of this run without it means SCRIPT FLUSH, and a flush of the data after
+// that would look like a first use. On false the connection is gone.
+func (n *node) rewitness() bool {
+	return n.errand(redis.NewStringCmd(context.Background(), "script", "load", witnessScript.source))
 }
 
 // fit notes whose run a look has shown, and whether that server may vote at all.

@@ -1,0 +1,37 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// SCRIPT FLUSH takes the witness away, and without it a flush of the data looks like a start of new servers.
+func TestScriptFlushThenFlushIsNotAFirstUse(t *testing.T) {
+	for name, back := range map[string]func(p *Pool){
+		"a request finds its script gone": func(p *Pool) { lockAndUnlock(t, p, "b"); time.Sleep(time.Second) },
+		"nothing is asked for":            func(p *Pool) { time.Sleep(lookWhileSteady) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				ps := newPeers(t, 5)
+				p := guarded(t, ps)
+				lockAndUnlock(t, p, "a")
+				time.Sleep(time.Second)
+				for _, x := range ps {
+					x.do(func() { clear(x.scripts) })
+				}
+				back(p)
+				l := mustLock(t, p)
+				for _, x := range ps {
+					x.flush()
+				}
+				_, err := guarded(t, ps).TryLock(bg, "a")
+				require.ErrorIs(t, err, ErrNoQuorum)
+				require.ErrorContains(t, err, "lost its data")
+				require.True(t, l.Valid())
+			})
+		})
+	}
+}
