@@ -55,6 +55,8 @@ func (n *node) serve(batch []*request) {
 			n.settleRelease(r, v)
 		case v.kind == voteUnsteady, v.kind == voteUnsteadyOurs:
 			v.reason = cmp.Or(n.keeper.voteless(n.index), error(reasonForgot(n.keeper.watch)))
+		case v.kind == voteNone:
+			v.reason = cmp.Or(n.unfitness(), v.reason)
 		case v.kind == voteGrant && !trusted:
 			v = noAnswer(reasonClock)
 		}
@@ -81,6 +83,17 @@ func (n *node) serve(batch []*request) {
 		n.disconnect()
 		n.resend(unanswered, wrote, err)
 	}
+}
+
+// unfitness is why the server must not vote at all; nil where it may.
+func (n *node) unfitness() error {
+	k := n.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.nodes[n.index]; m.phase == unfit {
+		return m.reason
+	}
+	return nil
 }
 
 // exchange runs n.cmds and says whether a byte of them may have left.

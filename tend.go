@@ -40,7 +40,7 @@ func readLook(cmds []redis.Cmder) look {
 	}
 	m, err := cmds[1].(*redis.StringCmd).Result()
 	if err != nil && err != redis.Nil {
-		return look{err: reason("its marker cannot be read: " + err.Error())}
+		return look{info: parseInfo(info), err: reason("its marker cannot be read: " + err.Error())}
 	}
 	there, err := cmds[2].(*redis.BoolSliceCmd).Result()
 	return look{info: parseInfo(info), marker: m, witnessed: err != nil || len(there) != 1 || there[0]}
@@ -153,7 +153,7 @@ func (n *node) fit(seen look) bool {
 		mem.run = seen.info.run
 		mem.old = now + k.watch + time.Second - seen.info.uptime // INFO counts whole seconds
 	})
-	fault := cmp.Or(seen.err, seen.info.fault)
+	fault := cmp.Or(seen.info.fault, seen.err) // a cluster node refuses our commands because it is one
 	if m := parseMarker(seen.marker); fault == nil && seen.marker != "" && m.settings != k.settings {
 		fault = reason("its clients have agreed on " + quoteResource(m.settings) + ", this pool is set to " + quoteResource(k.settings) +
 			": use the same nodes, WithQuorum and WithRestartGuard for all clients, or another key prefix")

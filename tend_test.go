@@ -35,3 +35,18 @@ func TestScriptFlushThenFlushIsNotAFirstUse(t *testing.T) {
 		})
 	}
 }
+
+// Its own words, CLUSTERDOWN or MOVED, would not say what to do.
+func TestAClusterNodeIsCalledOne(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		for _, x := range ps {
+			x.info = map[string]string{"cluster_enabled": "1"}
+			x.errs["hget"], x.errs["acquire"] = "CLUSTERDOWN Hash slot not served", "CLUSTERDOWN Hash slot not served"
+		}
+		p := guarded(t, ps)
+		_, err := p.TryLock(bg, "a")
+		require.ErrorContains(t, err, "cluster-enabled no")
+		require.Contains(t, p.Stats().Nodes[0].NoVote, "cluster-enabled no")
+	})
+}
