@@ -142,7 +142,8 @@ func (r *recorder) observer() redlock.Observer {
 		r.events[e.Name] = append(r.events[e.Name], e)
 	}
 	return redlock.Observer{Acquired: note, Denied: note, Renewed: note, RenewalFailed: note, Degraded: note,
-		Restored: note, Lost: note, Released: note, NodeLost: note, NodeBack: note, UndoPending: note, Warning: note}
+		Restored: note, Lost: note, Released: note, NodeLost: note, NodeBack: note, NodeUnsteady: note, NodeSteady: note,
+		ClockStepped: note, UndoPending: note, Warning: note}
 }
 
 func (r *recorder) of(name string) []redlock.Event {

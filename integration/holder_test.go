@@ -23,6 +23,7 @@ import (
 
 const holderEnv = "REDLOCK_TEST_HOLDER" // the URLs, separated by spaces
 const holderTTLEnv = "REDLOCK_TEST_HOLDER_TTL"
+const holderGuardEnv = "REDLOCK_TEST_HOLDER_GUARD" // none if it is not set
 
 // report is what a holder knows about its lock.
 type report struct {
@@ -45,7 +46,8 @@ type report struct {
 // holder is the main function of a holder process.
 func holder() {
 	ttl, _ := time.ParseDuration(os.Getenv(holderTTLEnv))
-	p, err := redlock.Open(strings.Fields(os.Getenv(holderEnv)), append(unguarded(), redlock.WithTTL(ttl))...)
+	guard, _ := time.ParseDuration(os.Getenv(holderGuardEnv))
+	p, err := redlock.Open(strings.Fields(os.Getenv(holderEnv)), redlock.WithTTL(ttl), redlock.WithRestartGuard(guard))
 	if err != nil {
 		panic(err)
 	}

@@ -126,6 +126,11 @@ func newRig(t *testing.T, p servers.Provider) *rig {
 		set = servers.Start(keeper, 5, opts...)
 		fleet[p] = set
 	}
+	return rigOn(t, set)
+}
+
+// rigOn is newRig with servers of a test's own.
+func rigOn(t *testing.T, set *servers.Set) *rig {
 	r := &rig{Set: set, t: t}
 	for i := range r.Len() {
 		require.NoError(t, r.Server(i).Client().FlushAll(bg).Err())
