@@ -66,8 +66,9 @@ func (n *node) testify(s sample) bool {
 		n.marker = noMarker
 		return false
 	case inquiry == nil:
+		far := n.base.far // before s takes its place
 		n.base.keep(k.drift, s, n.idle, k.guard)
-		n.showClock(s)
+		n.showClock(far, s)
 	case s.asked.mono >= inquiry.opened:
 		inquiry.note(n.index, testimony{unknown: age < inquiry.age/2})
 		k.conclude(inquiry, n.clock.mono())
@@ -75,14 +76,16 @@ func (n *node) testify(s sample) bool {
 	return true
 }
 
-// showClock notes what Stats shows of the clock.
-func (n *node) showClock(s sample) {
+// showClock notes what Stats shows of the clock; its rate since far, or the last that is known.
+func (n *node) showClock(far, s sample) {
 	if s != n.base.near {
 		return // only a new baseline is worth a look at the wall clock
 	}
 	c := ClockStats{Offset: time.Duration(s.micros-time.Now().UnixMicro())*time.Microsecond + s.width()/2, Bound: s.width() / 2}
-	if share, bound, ok := rate(n.base.far, s); ok {
+	if share, bound, ok := rate(far, s); ok && elapsed(far.heard, s.asked) <= n.keeper.guard {
 		c.Rate, c.RateBound = share, bound
+	} else if last := n.clockStats.Load(); last != nil {
+		c.Rate, c.RateBound = last.Rate, last.RateBound
 	}
 	n.clockStats.Store(&c)
 }

@@ -98,6 +98,26 @@ func TestAHonestClockIsNeverMarked(t *testing.T) {
 	})
 }
 
+// Baselines are replaced every now and then, and sooner where the guard is short; the rate stays known all the same.
+func TestARateOnceKnownStaysKnown(t *testing.T) {
+	for _, guard := range []time.Duration{2 * time.Second, guard} {
+		bubble(t, func(t *testing.T) {
+			ps := newPeers(t, 3)
+			ps[1].delay = time.Millisecond
+			ps[1].speed(0.005)
+			p := guarded(t, ps, WithTTL(guard), WithRestartGuard(guard))
+			lockAndUnlock(t, p, "a")
+			time.Sleep(5 * time.Second)
+			for range 600 {
+				clock := p.Stats().Nodes[1].Clock
+				require.InDelta(t, 0.005, clock.Rate, 0.001, guard)
+				require.NotZero(t, clock.RateBound)
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+}
+
 // Our machine was paused for 20 s, and our clocks with it: all nodes seem to have stepped alike.
 func TestOurOwnPauseMarksNobodyAndShortensOurLocks(t *testing.T) { // FAULTS 62
 	bubble(t, func(t *testing.T) {
