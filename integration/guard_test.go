@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,13 +151,19 @@ func (r *rig) granted(p *redlock.Pool, resource string) []bool {
 	return got
 }
 
-// but is the votes of five servers of which some have none.
-func but(none ...int) []bool {
-	votes := []bool{true, true, true, true, true}
-	for _, i := range none {
-		votes[i] = false
-	}
-	return votes
+// votesWithout waits until all five servers but some grant an acquire. Those never do.
+func (r *rig) votesWithout(p *redlock.Pool, none ...int) {
+	r.t.Helper()
+	eventually(r.t, patience, fmt.Sprint("all vote but ", none), func() error {
+		got := r.granted(p, "b")
+		for i, granted := range got {
+			if without := slices.Contains(none, i); without == granted {
+				require.False(r.t, without, "server %d has voted", i)
+				return fmt.Errorf("%v: %v", got, novote(p))
+			}
+		}
+		return nil
+	})
 }
 
 // refused has a pool try once, and returns the error that says why a majority has no vote.
