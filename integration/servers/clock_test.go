@@ -1,6 +1,8 @@
 package servers
 
 import (
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -58,4 +60,21 @@ func TestAFastClockRunsAheadAndStaysThere(t *testing.T) {
 		<-time.After(100 * time.Millisecond)
 		require.InDelta(t, ahead.Seconds(), fast(t, s).Seconds(), 0.05)
 	}, WithClock())
+}
+
+func TestAProcessWithoutAClockOfItsOwnCannotBeStepped(t *testing.T) {
+	if !slices.Contains(Providers(t), Processes) {
+		t.Skip("needs a redis-server")
+	}
+	s := Start(t, 1, WithProvider(Processes)).Server(0)
+	require.Contains(t, failure(s, func(s *Server) { s.StepClock(time.Hour) }), "WithClock")
+	require.InDelta(t, 0, fast(t, s).Seconds(), near)
+}
+
+func TestAMissingCompilerIsNamed(t *testing.T) {
+	t.Setenv("PATH", "")
+	require.ErrorContains(t, clockMissing(), "WithClock")
+	if runtime.GOOS == "linux" {
+		require.ErrorContains(t, clockMissing(), "apt-get install gcc")
+	}
 }

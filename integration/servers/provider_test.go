@@ -81,6 +81,7 @@ func TestOptionsThatAKindCannotHaveAreRefused(t *testing.T) {
 	}{
 		{Containers, WithUnixSocket(), "WithUnixSocket"},
 		{Embedded, WithUnixSocket(), "WithUnixSocket"},
+		{Containers, WithClock(), "WithClock"},
 		{Embedded, WithAOF(), "WithAOF"},
 		{Embedded, WithRDB(), "WithRDB"},
 		{Embedded, WithArgs("--maxmemory", "2mb"), "WithArgs"},
