@@ -115,12 +115,12 @@ func TestServersThatMustNoLongerVoteAreFound(t *testing.T) { // FAULTS 63
 		evicts, replica := r.Server(0).Client(), r.Server(1).Client()
 		t.Cleanup(func() {
 			_ = evicts.ConfigSet(bg, "maxmemory", "0").Err()
-			_ = replica.SlaveOf(bg, "no", "one").Err()
+			_ = replica.ReplicaOf(bg, "no", "one").Err()
 		})
 		require.NoError(t, evicts.ConfigSet(bg, "maxmemory-policy", "volatile-lru").Err())
 		require.NoError(t, evicts.ConfigSet(bg, "maxmemory", "50mb").Err())
 		require.NoError(t, replica.ConfigSet(bg, "replica-read-only", "no").Err(), "so that it would vote")
-		require.NoError(t, replica.SlaveOf(bg, "127.0.0.1", "1").Err())
+		require.NoError(t, replica.ReplicaOf(bg, "127.0.0.1", "1").Err())
 		// A look is due every ten seconds, and with each new connection.
 		for _, s := range []*redis.Client{evicts, replica} {
 			require.NoError(t, s.ClientKillByFilter(bg, "type", "normal").Err())
@@ -133,7 +133,7 @@ func TestServersThatMustNoLongerVoteAreFound(t *testing.T) { // FAULTS 63
 		require.NoError(t, l.Err())
 
 		require.NoError(t, evicts.ConfigSet(bg, "maxmemory", "0").Err())
-		require.NoError(t, replica.SlaveOf(bg, "no", "one").Err())
+		require.NoError(t, replica.ReplicaOf(bg, "no", "one").Err())
 		eventually(t, 3*time.Second, "both have a vote again", func() error { return allSteady(p) })
 		require.NoError(t, l.Unlock(bg))
 	})

@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -204,6 +205,21 @@ func TestAServerKilledWhileItIsHealedWaitsAgain(t *testing.T) {
 		for _, i := range killed {
 			own.heals(i, began, nil)
 		}
+	})
+}
+
+// Whoever watches is told nothing of it: what it expects to find when its guard is over is gone.
+func TestAnotherFlushBeginsTheGuardAnew(t *testing.T) {
+	onEvery(t, func(t *testing.T, r *rig) {
+		r.ready(1)
+		flush := func(s *servers.Server) { require.NoError(t, s.Client().FlushAll(bg).Err()) }
+		flush(r.Server(0))
+		eventually(t, patience, "it is asked for", func() error {
+			_, _ = r.pools[0].TryLock(bg, "b", redlock.WithLease(guard/10))
+			return is(strings.Contains(r.marker(0), " nonce="))
+		})
+		throughout(t, guard*3/4, func() error { return is(!r.steady(0)) })
+		r.forgets(0, flush, nil)
 	})
 }
 
