@@ -47,6 +47,7 @@ func TestAClusterNodeIsCalledOne(t *testing.T) {
 		p := guarded(t, ps)
 		_, err := p.TryLock(bg, "a")
 		require.ErrorContains(t, err, "cluster-enabled no")
+		require.NotContains(t, err.Error(), "CLUSTERDOWN")
 		require.Contains(t, p.Stats().Nodes[0].NoVote, "cluster-enabled no")
 	})
 }
