@@ -314,10 +314,14 @@ func (p *peer) reply(name string, args []string) string {
 			return bulk(v)
 		}
 		return "$-1\r\n"
-	case "hgetall":
-		all := fmt.Sprintf("*%d\r\n", 2*len(p.fields))
-		for name, value := range p.fields {
-			all += bulk(name) + bulk(value)
+	case "hmget":
+		all := fmt.Sprintf("*%d\r\n", len(args)-2)
+		for _, name := range args[2:] {
+			if value, ok := p.fields[name]; ok {
+				all += bulk(value)
+			} else {
+				all += "$-1\r\n"
+			}
 		}
 		return all
 	case "mark":

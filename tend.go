@@ -109,7 +109,7 @@ func (n *node) tend() {
 	}
 
 	// 4. Tell the counters to a node that lost its own.
-	if n.marker != noMarker && k.surveyed(n.index) {
+	if n.marker != noMarker && k.isSteady(n.index) && k.surveyed(n.index) {
 		n.confide()
 	}
 }
@@ -339,12 +339,16 @@ func (n *node) swap(from, to string, counters map[string]string) (won, known, ok
 		args = append(args, stripe, c)
 	}
 	result := redis.NewCmd(ctx, "exec")
-	if !n.errand(redis.NewCmd(ctx, "multi"), redis.NewCmd(ctx, "script", "exists", witnessScript.sha), redis.NewCmd(ctx, args...),
-		redis.NewCmd(ctx, "script", "load", witnessScript.source), result) {
+	cmds := []redis.Cmder{redis.NewCmd(ctx, "multi"), redis.NewCmd(ctx, "script", "exists", witnessScript.sha), redis.NewCmd(ctx, args...),
+		redis.NewCmd(ctx, "script", "load", witnessScript.source), result}
+	if !n.errand(cmds...) {
 		return false, false, false
 	}
 	list, _ := result.Val().([]any)
-	err := result.Err()
+	var err error
+	for _, c := range cmds { // EXEC says that something was refused before, and not what
+		err = cmp.Or(err, c.Err())
+	}
 	if err == nil && len(list) == 3 {
 		err, _ = list[1].(error)
 	} else if err == nil {
@@ -366,17 +370,30 @@ func (n *node) swap(from, to string, counters map[string]string) (won, known, ok
 // confide reads the node's counters, if its marker says steady at that moment, for those that lost their own.
 func (n *node) confide() {
 	read := n.clock.mono()
-	all := redis.NewMapStringStringCmd(context.Background(), "hgetall", n.state)
+	args := []any{"hmget", n.state, "marker"} // and not HGETALL: acquires need HMGET, so a user who lacks it is told of it there
+	for _, stripe := range stripeNames {
+		args = append(args, stripe)
+	}
+	all := redis.NewSliceCmd(context.Background(), args...)
 	if !n.errand(all) {
 		return
 	}
 	fields := all.Val()
-	if fields["marker"] != n.marker {
+	switch {
+	case all.Err() != nil || len(fields) != 1+stripes:
+		n.tended.due = n.clock.mono() + lookWhileUnsteady // never at once: nothing else would be served
+		return
+	case fields[0] != n.marker:
 		n.tended.due = n.clock.mono()
 		return
 	}
-	delete(fields, "marker")
-	n.keeper.tell(n.index, read, fields)
+	counters := map[string]string{}
+	for i, stripe := range stripeNames {
+		if c, ok := fields[1+i].(string); ok {
+			counters[stripe] = c
+		}
+	}
+	n.keeper.tell(n.index, read, counters)
 }
 
 // acquaint takes in what a new connection has shown, before anything is asked on it.
