@@ -188,7 +188,10 @@ func TestTLSIsSpokenAndChecked(t *testing.T) { // FAULTS 5
 }
 
 // tls makes a server speak TLS until the end of the test, and returns the address.
-func (r *rig) tls(i int, dir string) string {
+func (r *rig) tls(i int, dir string) string { return r.tlsFor(i, dir, "no") }
+
+// tlsFor is tls; demand says whether clients have to show a certificate, yes or no.
+func (r *rig) tlsFor(i int, dir, demand string) string {
 	c := r.Server(i).Client()
 	if port := c.ConfigGet(bg, "tls-port").Val()["tls-port"]; port != "0" {
 		return net.JoinHostPort("127.0.0.1", port)
@@ -199,7 +202,7 @@ func (r *rig) tls(i int, dir string) string {
 		addr = closedPort(r.t)
 		_, port, _ := net.SplitHostPort(addr)
 		return c.Do(bg, "CONFIG", "SET", "tls-cert-file", filepath.Join(dir, "cert"), "tls-key-file", filepath.Join(dir, "key"),
-			"tls-ca-cert-file", filepath.Join(dir, "ca"), "tls-auth-clients", "no", "tls-port", port).Err()
+			"tls-ca-cert-file", filepath.Join(dir, "ca"), "tls-auth-clients", demand, "tls-port", port).Err()
 	})
 	return addr
 }
@@ -239,7 +242,7 @@ func (a authority) issue(t *testing.T, dir string) {
 	cert := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "redis"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key)
 	require.NoError(t, err)
