@@ -117,6 +117,7 @@ type node struct {
 	probeAt   time.Duration // when a node that is down is tried next, monotonic since the epoch
 	ticked    time.Duration // when the clock was last asked for, read or not, monotonic since the epoch
 	stale     bool          // a request came too late by the server's clock: read it at once
+	undoFrom  time.Duration // no undo before this instant: the server refused one; 0 if it did not. Monotonic since the epoch
 	reconnect bool          // an idle connection broke: make a new one before the next caller needs it
 	dialing   *dialing      // the one dial under way, nil while there is none
 	slots     [opCount][]*slot
@@ -275,7 +276,7 @@ func (n *node) next() (time.Duration, bool) {
 		return 0, true
 	}
 	if due, ok := n.undos.next(); ok {
-		wait = min(wait, max(0, due-now))
+		wait = min(wait, max(0, max(due, n.undoFrom)-now))
 	}
 	if n.conn != nil && n.stale {
 		return 0, true

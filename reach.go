@@ -168,7 +168,7 @@ func (n *node) tickDue() bool {
 	n.mu.Lock()
 	due, ok := n.undos.next()
 	n.mu.Unlock()
-	return n.stale || ok && due <= now || now-max(n.server.asked, n.ticked) >= n.idle
+	return n.stale || ok && max(due, n.undoFrom) <= now || now-max(n.server.asked, n.ticked) >= n.idle
 }
 
 // tick reads the server's clock and, behind it, releases what is due on the undo list. A release that ran after its
@@ -181,6 +181,12 @@ func (n *node) tick() {
 	limit := maxUndos
 	if n.closing {
 		limit = maxBatch
+	}
+	switch {
+	case asked < n.undoFrom:
+		limit = 0
+	case n.undoFrom > 0:
+		limit = 1 // one finds out; all of them, as often as that, would be a storm
 	}
 	due := n.undos.take(asked, limit)
 	n.mu.Unlock()
@@ -196,8 +202,14 @@ func (n *node) tick() {
 		n.testify(sample{micros: micros, asked: paced, heard: n.pace()})
 		n.read(micros, asked)
 	}
+	if len(due) > 0 {
+		n.undoFrom = 0
+	}
 	n.mu.Lock()
 	for i, u := range due {
+		if e := n.cmds[i+1].Err(); e != nil && isServerError(e) && !isNoScript(e) {
+			n.undoFrom = asked + undoRetry
+		}
 		switch e := n.cmds[i+1].Err(); {
 		case e == nil && second > u.latest:
 			n.undos.done(u)

@@ -1,7 +1,9 @@
 package redlock
 
 import (
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -27,4 +29,29 @@ func TestAQuestionThatIsRefusedIsNotAskedWithoutEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAServerThatRefusesReleasesIsNotFloodedWithThem(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPeer(t, 0)
+		n := startNode(t, p)
+		v := &voter{want: true}
+		for i := range 500 {
+			n.ask(v, opAcquire, fmt.Sprint("k", i), fmt.Sprint("t", i))
+		}
+		synctest.Wait()
+		p.do(func() { p.errs["release"] = "NOPERM this user has no permissions to run the 'evalsha' command" })
+		for i := range 500 {
+			n.ask(v, opRelease, fmt.Sprint("k", i), fmt.Sprint("t", i))
+		}
+		synctest.Wait()
+		before := p.count("release")
+		time.Sleep(10 * time.Second)
+		require.LessOrEqual(t, p.count("release")-before, 51, "one try every 200 ms")
+		require.Equal(t, 500, n.undoPending())
+
+		p.do(func() { delete(p.errs, "release") })
+		time.Sleep(time.Second / 2)
+		require.Zero(t, n.undoPending(), "once it has taken one, all")
+	})
 }

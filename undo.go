@@ -84,13 +84,17 @@ func (l *undoList) add(u *undo) (dropped int) {
 // take removes up to limit entries that are due, for one try. Those whose key is gone by itself are dropped.
 func (l *undoList) take(now time.Duration, limit int) []*undo {
 	var due []*undo
-	for len(due) < limit && len(l.entries) > 0 && l.entries[0].due <= now {
-		u := heap.Pop(&l.entries).(*undo)
-		if u.expiry <= now {
-			l.done(u)
-			continue
+	for len(l.entries) > 0 && l.entries[0].due <= now {
+		gone := l.entries[0].expiry <= now
+		if !gone && len(due) >= limit {
+			break
 		}
-		due = append(due, u)
+		u := heap.Pop(&l.entries).(*undo)
+		if gone {
+			l.done(u)
+		} else {
+			due = append(due, u)
+		}
 	}
 	return due
 }
