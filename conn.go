@@ -63,7 +63,7 @@ func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() i
 	found, err := c.check(ctx, now, state)
 	if err != nil {
 		c.close()
-		return nil, checked{}, err
+		return nil, checked{}, cmp.Or(w.turnedAway(), err)
 	}
 	return c, found, nil
 }

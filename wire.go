@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"net"
+	"strings"
 	"sync/atomic"
 )
 
@@ -21,8 +22,9 @@ const errReplyShape = reason("sent something that is not a Redis reply, or one t
 type wire struct {
 	net.Conn
 	written atomic.Int64
-	shape   replyShape // used by Read alone, like broken; a connection has one reader
+	shape   replyShape // used by Read alone, like the fields below; a connection has one reader
 	broken  bool
+	first   string // the beginning of the first reply
 }
 
 func (w *wire) Write(p []byte) (int, error) {
@@ -36,11 +38,28 @@ func (w *wire) Read(p []byte) (int, error) {
 		return 0, errReplyShape
 	}
 	n, err := w.Conn.Read(p)
+	if w.first == "" {
+		w.first = string(p[:min(n, maxGreeting)])
+	}
 	if !w.shape.accept(p[:n]) {
 		w.broken = true
 		return 0, errReplyShape
 	}
 	return n, err
+}
+
+// maxGreeting is how much of a first reply is kept.
+const maxGreeting = 80
+
+// turnedAway is what a server says to a connection that it closes unasked: there are too many, or it is protected. nil
+// if it has said nothing of the kind. go-redis takes it for the answer to HELLO, goes on, and finds a broken pipe.
+func (w *wire) turnedAway() error {
+	line, _, _ := strings.Cut(w.first, "\r\n")
+	line, _, _ = strings.Cut(line, ".") // the rest advises how to reconfigure it
+	if strings.HasPrefix(line, "-ERR max number of clients") || strings.HasPrefix(line, "-DENIED") {
+		return reason(line[1:])
+	}
+	return nil
 }
 
 // replyShape follows the framing of a RESP2 or RESP3 stream, byte by byte, without keeping any of it.
