@@ -5,7 +5,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # For containers built by integration/image.sh, where no image can be pulled; anybody else leaves this unset.
 LOCAL_IMAGE := redlock-test-redis:local
 
-.PHONY: help test lint model bench fuzz image drill
+.PHONY: help test lint vuln model bench fuzz image drill
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -30,6 +30,9 @@ STATES := 3000000
 
 model: ## walk through the protocols' models; make model STATES=100000000 to go as far as memory allows (20 bytes a state)
 	go run ./internal/model -states $(STATES)
+
+vuln: ## govulncheck for every module; says so where its database cannot be reached
+	@.ci/vuln $(MODULES)
 
 bench: ## the figures of docs/performance.md; about six minutes, on redis-server processes
 	cd integration && go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./bench
