@@ -110,6 +110,7 @@ const (
 	reasonClosed    = reason("the pool is closed")
 	reasonMiscount  = reason("sent a reply that no script of ours sends")
 	reasonClock     = reason("its clock differs from ours: no vote until that is settled")
+	reasonCounters  = reason("its guard is over: no vote until a majority of the others has told it their fence counters")
 	reasonUsedUp    = reason("its fence counters are used up; delete its field of counters while no client runs")
 	reasonTooFar    = reason("answered a fence that is years ahead of the nodes' clocks; its vote does not count")
 	reasonMore      = reason("answered a higher fence than the lock's; it does not carry that")

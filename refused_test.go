@@ -26,6 +26,11 @@ func TestAQuestionThatIsRefusedIsNotAskedWithoutEnd(t *testing.T) {
 				time.Sleep(guardOver + time.Minute)
 				require.LessOrEqual(t, ps[1].count(refused), 70, "once a second")
 				require.NotContains(t, grants(t, p, "c")[1:], false, "and whatever else is asked is answered")
+				if refused == "hmget" {
+					require.Contains(t, p.Stats().Nodes[0].NoVote, "until a majority of the others has told it their fence counters")
+				} else {
+					require.Empty(t, p.Stats().Nodes[0].NoVote)
+				}
 			})
 		})
 	}

@@ -239,6 +239,8 @@ func (k *keeper) voteless(i int) error {
 		}
 		return reason("its server has just been started: no vote for another " + round10ms(left-now).String() +
 			" (a restart guard; for tests on fresh servers see WithRestartGuard)")
+	case (m.phase == watching || m.phase == fresh) && m.until <= now:
+		return reasonCounters
 	case m.phase == watching, m.phase == fresh:
 		return reason("it restarted, lost its data or stepped its clock: no vote for another " + round10ms(m.until-now).String())
 	}

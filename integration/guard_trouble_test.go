@@ -248,3 +248,40 @@ func TestServersWithTooManyClientsRefuseNewPoolsOnly(t *testing.T) { // FAULTS 5
 		r.steady(late, all...)
 	})
 }
+
+func TestALoadingServerSaysSoAndIsKeptOutForAGuard(t *testing.T) { // FAULTS 51
+	onReal(t, func(t *testing.T, r *rig) {
+		s := servers.Start(t, 1, servers.WithProvider(r.Provider()), servers.WithRDB(),
+			servers.WithArgs("--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")).Server(0)
+		pipe := s.Client().Pipeline()
+		for i := range 1000 {
+			pipe.Set(bg, fmt.Sprint("k", i), strings.Repeat("x", 200), 0)
+		}
+		_, err := pipe.Exec(bg)
+		require.NoError(t, err)
+		p := r.poolOf(append(r.URLs()[:4:4], s.URL()), redlock.WithTTL(shortGuard), redlock.WithRestartGuard(shortGuard))
+		r.steady(p, all...)
+		require.NoError(t, s.Client().Save(bg).Err()) // with a marker that says steady
+
+		restarted := make(chan struct{})
+		go func() { // returns when all is loaded
+			defer close(restarted)
+			s.RestartKeeping()
+		}()
+		eventually(t, patience, "the reason is LOADING", func() error {
+			l, err := p.TryLock(bg, "a")
+			require.NoError(t, err, "the others decide")
+			require.NoError(t, l.Unlock(bg))
+			if down := p.Stats().Nodes[4].Down; !strings.Contains(down, "LOADING") {
+				return fmt.Errorf("%q", down)
+			}
+			return nil
+		})
+		quiet(t, p, 4)
+		<-restarted
+		eventually(t, patience, "it is kept out", func() error {
+			return is(strings.Contains(p.Stats().Nodes[4].NoVote, "it restarted"))
+		})
+		r.steady(p, all...)
+	})
+}
