@@ -1,9 +1,12 @@
 package redlock
 
 import (
+	"cmp"
+	"errors"
 	"net"
 	"strings"
 	"sync/atomic"
+	"time"
 )
 
 // What a reply to one of our requests may look like. A server is free to lie: go-redis allocates what a length header
@@ -30,7 +33,26 @@ type wire struct {
 func (w *wire) Write(p []byte) (int, error) {
 	n, err := w.Conn.Write(p)
 	w.written.Add(int64(n))
+	if err != nil && w.first == "" && !isTimeout(err) {
+		err = cmp.Or(w.lastWords(), err)
+	}
 	return n, err
+}
+
+// lastWordsIn is how long a server that has closed a new connection may take to say why: what it said is there, or lost.
+const lastWordsIn = 10 * time.Millisecond
+
+// lastWords reads why a connection was closed before anything was read: the alert of a TLS server that asks for a
+// certificate comes behind the handshake, so the first write fails. nil if nothing of the kind is there.
+func (w *wire) lastWords() error {
+	_ = w.SetReadDeadline(time.Now().Add(lastWordsIn))
+	var p [maxGreeting]byte
+	_, err := w.Read(p[:])
+	var alert *net.OpError
+	if errors.As(err, &alert) && alert.Op == "remote error" {
+		return alert
+	}
+	return nil
 }
 
 func (w *wire) Read(p []byte) (int, error) {
