@@ -16,16 +16,16 @@ import (
 
 const shortGuard = time.Second
 
-// guarded is a pool with a short guard, over servers that have been flushed before: each has its vote.
-func (r *rig) guarded(opts ...redlock.Option) *redlock.Pool {
+// allSteady is a pool with a short guard, over servers that have been flushed before: each has its vote.
+func (r *rig) allSteady(opts ...redlock.Option) *redlock.Pool {
 	r.t.Helper()
 	p := r.pool(append([]redlock.Option{redlock.WithTTL(shortGuard), redlock.WithRestartGuard(shortGuard)}, opts...)...)
-	r.steady(p, all...)
+	r.awaitSteady(p, all...)
 	return p
 }
 
-// steady waits until these nodes have their vote.
-func (r *rig) steady(p *redlock.Pool, indices ...int) {
+// awaitSteady waits until these nodes have their vote.
+func (r *rig) awaitSteady(p *redlock.Pool, indices ...int) {
 	r.t.Helper()
 	eventually(r.t, patience, "steady", func() error {
 		if l, err := p.TryLock(bg, "steady"); err == nil {
@@ -73,7 +73,7 @@ func TestServerErrorsDoNoMoreWithAGuard(t *testing.T) { // FAULTS 51
 	for name, trouble := range rows {
 		t.Run(name, func(t *testing.T) {
 			onReal(t, func(t *testing.T, r *rig) {
-				p := r.guarded()
+				p := r.allSteady()
 				troubled := map[int]bool{}
 				begin := func(i int) { trouble.begin(r, r.Server(i)); troubled[i] = true }
 				end := func() {
@@ -117,7 +117,7 @@ func TestServerErrorsDoNoMoreWithAGuard(t *testing.T) { // FAULTS 51
 
 				// 3. It is over.
 				end()
-				r.steady(p, all...)
+				r.awaitSteady(p, all...)
 				require.NoError(t, mustLock(t, p).Unlock(bg))
 			})
 		})
@@ -126,7 +126,7 @@ func TestServerErrorsDoNoMoreWithAGuard(t *testing.T) { // FAULTS 51
 
 func TestAMarkerThatCannotBeWrittenIsThatNodesReason(t *testing.T) { // FAULTS 51
 	onReal(t, func(t *testing.T, r *rig) {
-		p := r.guarded()
+		p := r.allSteady()
 		l := mustLock(t, p)
 		for _, i := range minority {
 			oom.begin(r, r.Server(i))
@@ -147,7 +147,7 @@ func TestAMarkerThatCannotBeWrittenIsThatNodesReason(t *testing.T) { // FAULTS 5
 		for _, i := range minority {
 			oom.end(r, r.Server(i))
 		}
-		r.steady(p, all...)
+		r.awaitSteady(p, all...)
 	})
 }
 
@@ -157,7 +157,7 @@ func TestAClusterNodeAndOneThatAsksForAPasswordHaveNoVote(t *testing.T) { // FAU
 		closed := servers.Start(t, 1, servers.WithProvider(r.Provider()), servers.WithPassword("secret")).Server(0)
 		p := r.poolOf(append(r.URLs()[:3:3], cluster.URL(), "redis://"+closed.Addr()),
 			redlock.WithTTL(shortGuard), redlock.WithRestartGuard(shortGuard))
-		r.steady(p, 0, 1, 2)
+		r.awaitSteady(p, 0, 1, 2)
 		require.NoError(t, mustLock(t, p).Unlock(bg))
 		nodes := p.Stats().Nodes
 		require.Contains(t, nodes[3].NoVote, "it is a cluster node")
@@ -169,7 +169,7 @@ func TestAClusterNodeAndOneThatAsksForAPasswordHaveNoVote(t *testing.T) { // FAU
 
 func TestScriptsAndConnectionsMayVanishAtAnyMoment(t *testing.T) { // FAULTS 10, 51
 	onReal(t, func(t *testing.T, r *rig) {
-		p := r.guarded(redlock.WithTTL(shortGuard))
+		p := r.allSteady(redlock.WithTTL(shortGuard))
 		held, err := p.TryLock(bg, "held")
 		require.NoError(t, err)
 		require.NoError(t, r.Server(0).Client().FlushAll(bg).Err()) // it has to be healed meanwhile
@@ -214,13 +214,13 @@ func TestScriptsAndConnectionsMayVanishAtAnyMoment(t *testing.T) { // FAULTS 10,
 		require.Greater(t, done.Load(), int64(100))
 		require.NoError(t, held.Err())
 		require.NoError(t, held.Unlock(bg))
-		r.steady(p, all...)
+		r.awaitSteady(p, all...)
 	})
 }
 
 func TestServersWithTooManyClientsRefuseNewPoolsOnly(t *testing.T) { // FAULTS 51
 	onReal(t, func(t *testing.T, r *rig) {
-		p := r.guarded()
+		p := r.allSteady()
 		l := mustLock(t, p)
 		r.owned(l, 5, shortGuard)
 		full := setting("max number of clients reached", "maxclients", "1", "10000")
@@ -245,7 +245,7 @@ func TestServersWithTooManyClientsRefuseNewPoolsOnly(t *testing.T) { // FAULTS 5
 		for _, i := range majority {
 			full.end(r, r.Server(i))
 		}
-		r.steady(late, all...)
+		r.awaitSteady(late, all...)
 	})
 }
 
@@ -260,7 +260,7 @@ func TestALoadingServerSaysSoAndIsKeptOutForAGuard(t *testing.T) { // FAULTS 51
 		_, err := pipe.Exec(bg)
 		require.NoError(t, err)
 		p := r.poolOf(append(r.URLs()[:4:4], s.URL()), redlock.WithTTL(shortGuard), redlock.WithRestartGuard(shortGuard))
-		r.steady(p, all...)
+		r.awaitSteady(p, all...)
 		require.NoError(t, s.Client().Save(bg).Err()) // with a marker that says steady
 
 		restarted := make(chan struct{})
@@ -282,6 +282,6 @@ func TestALoadingServerSaysSoAndIsKeptOutForAGuard(t *testing.T) { // FAULTS 51
 		eventually(t, patience, "it is kept out", func() error {
 			return is(strings.Contains(p.Stats().Nodes[4].NoVote, "it restarted"))
 		})
-		r.steady(p, all...)
+		r.awaitSteady(p, all...)
 	})
 }

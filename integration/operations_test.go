@@ -15,7 +15,7 @@ import (
 
 func TestSettingsAreChangedByDeletingTheMarkers(t *testing.T) {
 	onReal(t, func(t *testing.T, r *rig) {
-		old := r.guarded()
+		old := r.allSteady()
 		l := mustLock(t, old)
 		before := l.Fence()
 		require.NoError(t, l.Unlock(bg))
@@ -43,7 +43,7 @@ func TestSettingsAreChangedByDeletingTheMarkers(t *testing.T) {
 		require.GreaterOrEqual(t, time.Since(began), longer)
 		require.Greater(t, l.Fence(), before)
 		require.NoError(t, l.Unlock(bg))
-		r.steady(p, all...)
+		r.awaitSteady(p, all...)
 		_, err = r.pool(redlock.WithTTL(shortGuard), redlock.WithRestartGuard(shortGuard)).TryLock(bg, "a")
 		require.ErrorContains(t, err, "n=5 k=4 guard=2000 ", "the old settings are refused now")
 	})
@@ -61,7 +61,7 @@ func TestAPoolIsOneConnectionToEachServer(t *testing.T) {
 		}
 		before := connected(0)
 		for k := range 3 {
-			p := r.guarded()
+			p := r.allSteady()
 			for i := range 50 {
 				l, err := p.TryLock(bg, fmt.Sprint("r", k, "-", i))
 				require.NoError(t, err)

@@ -26,8 +26,8 @@ const ttl = 9 * time.Second
 
 // newRedlock is a pool with everything on, its restart guard too. The servers have just been started, so the first lock
 // waits for the guard to be over.
-func newRedlock(b testing.TB, urls []string) (*redlock.Pool, locker) {
-	p, err := redlock.Open(urls, redlock.WithTTL(ttl))
+func newRedlock(b testing.TB, urls []string, opts ...redlock.Option) (*redlock.Pool, locker) {
+	p, err := redlock.Open(urls, append([]redlock.Option{redlock.WithTTL(ttl)}, opts...)...)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = p.Close() })
 	l, err := p.Lock(context.Background(), "first")

@@ -54,7 +54,7 @@ func BenchmarkEviction(b *testing.B) {
 	ctx := context.Background()
 	for _, policy := range []string{"noeviction", "volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru"} {
 		set := servers.Start(b, 1, servers.WithArgs("--maxmemory", "4mb", "--maxmemory-policy", policy))
-		p, _ := newRedlock(b, set.URLs(), redlock.WithLease(time.Minute))
+		p, _ := newRedlock(b, set.URLs(), redlock.WithRestartGuard(0), redlock.WithLease(time.Minute))
 		for i := range locks {
 			_, err := p.Lock(ctx, fmt.Sprint("r", i))
 			require.NoError(b, err)
