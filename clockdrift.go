@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,20 +29,24 @@ func elapsed(a, b instant) time.Duration {
 	return max(b.mono-a.mono, b.boot-a.boot)
 }
 
-func (i instant) earlier(d time.Duration) instant { return instant{mono: i.mono - d, boot: i.boot - d} }
-
 // clock reads instants.
 type clock struct {
 	epoch time.Time            // set by newClock, then read-only
 	since func() time.Duration // the suspended-time clock, since the epoch
+
+	missed *atomic.Int64 // what both have missed, by most of the nodes' clocks
 }
 
 func newClock() clock {
-	return clock{epoch: time.Now(), since: newBootClock()}
+	return clock{epoch: time.Now(), since: newBootClock(), missed: new(atomic.Int64)}
 }
 
+// correct puts the clock forward by what it missed while the machine was paused: everything that is measured from before
+// to after the pause is longer by that, at once.
+func (c clock) correct(missed time.Duration) { c.missed.Add(int64(min(missed, forever))) }
+
 func (c clock) now() instant {
-	return instant{mono: c.mono(), boot: c.since()}
+	return instant{mono: c.mono(), boot: c.since() + time.Duration(c.missed.Load())}
 }
 
 // pace is now on clocks that nobody sets: what nodes' clocks are compared with.
@@ -54,7 +59,7 @@ func (c clock) pace() instant {
 }
 
 // mono is the cheap half of now, for what only paces us: timeouts, pauses, probes. What decides over ownership asks now.
-func (c clock) mono() time.Duration { return time.Since(c.epoch) }
+func (c clock) mono() time.Duration { return time.Since(c.epoch) + time.Duration(c.missed.Load()) }
 
 // drift is what two clocks may differ over an interval: a share of it, plus a floor for the nodes' millisecond
 // granularity.
@@ -118,28 +123,31 @@ func (s sample) width() time.Duration { return elapsed(s.asked, s.heard) }
 // clockGrain is what readings of perfect clocks may differ by.
 const clockGrain = time.Millisecond
 
-// jump is by how much the node's clock went ahead of ours from a to b, or, negative, fell behind, beyond what round
-// trips and the allowance explain; 0 if by nothing.
+// deviation bounds by how much the node's clock went ahead of ours from a to b; negative: fell behind.
 //
 //	ours      a.asked  a.heard                         b.asked  b.heard
 //	             |--------|                               |--------|
 //	                      |------------- least -----------|
 //	             |------------------------ most --------------------|
 //	theirs          a.micros ------------------------------- b.micros
-//
-// ok is false where b's round trip is wider than the allowance: it says nothing.
+func deviation(a, b sample) (low, high time.Duration) {
+	theirs := time.Duration(b.micros-a.micros) * time.Microsecond
+	return theirs - elapsed(a.asked, b.heard), theirs - elapsed(a.heard, b.asked)
+}
+
+// jump is the deviation from a to b that the allowance and the round trips do not explain; 0 if they explain it. ok is
+// false where b's round trip is wider than the allowance: it says nothing.
 func (d drift) jump(a, b sample) (j time.Duration, ok bool) {
-	least, most := elapsed(a.heard, b.asked), elapsed(a.asked, b.heard)
-	allowance := d.allowance(most) + clockGrain
+	allowance := d.allowance(elapsed(a.asked, b.heard)) + clockGrain
 	if b.width() > allowance {
 		return 0, false
 	}
-	theirs := time.Duration(b.micros-a.micros) * time.Microsecond
+	low, high := deviation(a, b)
 	switch {
-	case theirs-most > allowance:
-		return theirs - most, true
-	case least-theirs > allowance:
-		return theirs - least, true
+	case low > allowance:
+		return low, true
+	case -high > allowance:
+		return high, true
 	}
 	return 0, true
 }
@@ -155,47 +163,97 @@ func rate(a, b sample) (share, bound float64, ok bool) {
 	return float64(theirs-ours) / float64(ours), float64(a.width()+b.width()) / 2 / float64(ours), true
 }
 
-// baselines are earlier readings of one node's clock that later ones are compared with: one of a moment ago, which
-// shows steps, and one of a while ago, which shows a rate.
+// baselines are earlier readings of one node's clock that later ones are compared with: some of the last moments, which
+// show steps, and some of a while ago, which show a rate.
 type baselines struct {
-	near, far sample
+	near, far ring
 }
 
-// farBaseline is how old the older one may grow.
-const farBaseline = 30 * time.Second
+const (
+	ringSize    = 6
+	farBaseline = 30 * time.Second // how far back they go, at most
+)
 
-// compare is the jump since a baseline, and how old that is; a jump of 0 where none shows one, with the age of the
-// oldest. A reading older than the guard is no baseline; the age is 0 where there was none to compare with.
+// ring holds the last readings, the newest first.
+type ring [ringSize]sample
+
+func (r *ring) push(s sample) {
+	copy(r[1:], r[:])
+	r[0] = s
+}
+
+// compare is the largest jump since a baseline, and how old that is; 0 where none shows one. A reading older than the
+// guard is no baseline.
 func (b *baselines) compare(d drift, s sample, guard time.Duration) (jump, age time.Duration) {
-	for _, base := range [...]*sample{&b.near, &b.far} {
-		old := elapsed(base.heard, s.asked)
-		if base.micros == 0 || old > guard {
-			continue
+	b.each(s, guard, func(base *sample, old time.Duration) {
+		if j, _ := d.jump(*base, s); abs(j) > abs(jump) {
+			jump, age = j, old
 		}
-		j, ok := d.jump(*base, s)
-		if j != 0 {
-			return j, old
-		}
-		if ok {
-			age = max(age, old)
+	})
+	return jump, age
+}
+
+// each goes through the baselines that are no older than the guard.
+func (b *baselines) each(s sample, guard time.Duration, f func(base *sample, age time.Duration)) {
+	for _, r := range [...]*ring{&b.near, &b.far} {
+		for i := range r {
+			if r[i].micros == 0 {
+				break
+			}
+			if old := elapsed(r[i].heard, s.asked); old <= guard {
+				f(&r[i], old)
+			}
 		}
 	}
-	return 0, age
+}
+
+// since bounds the deviation since the baseline whose age is nearest to the given one, but not much less: what happened
+// in that time must show. Where it is much older, longer is by how much. ok is false where there is none.
+func (b *baselines) since(s sample, age, guard time.Duration) (low, high, longer time.Duration, ok bool) {
+	var best *sample
+	var off time.Duration
+	b.each(s, guard, func(base *sample, old time.Duration) {
+		if old >= age-age/4 && (best == nil || abs(old-age) < off) {
+			best, off = base, abs(old-age)
+		}
+	})
+	if best == nil {
+		return 0, 0, 0, false
+	}
+	low, high = deviation(*best, s)
+	if old := elapsed(best.heard, s.asked); old > age+age/2 {
+		longer = old - age
+	}
+	return low, high, longer, true
 }
 
 // keep takes a reading as a baseline where the last has grown old; one with a wide round trip only where there is
 // nothing better.
 func (b *baselines) keep(d drift, s sample, idle, guard time.Duration) {
-	if b.near.micros != 0 && elapsed(b.near.heard, s.asked) <= guard && s.width() > d.allowance(idle)+clockGrain {
+	last := &b.near[0]
+	if last.micros != 0 && elapsed(last.heard, s.asked) <= guard && s.width() > d.allowance(idle)+clockGrain {
 		return
 	}
-	if b.near.micros == 0 || elapsed(b.near.heard, s.asked) >= idle {
-		b.near = s
+	if last.micros == 0 || elapsed(last.heard, s.asked) >= idle/4 {
+		b.near.push(s)
 	}
-	if b.far.micros == 0 || elapsed(b.far.heard, s.asked) >= min(guard/2, farBaseline) {
-		b.far = s
+	if last := &b.far[0]; last.micros == 0 || elapsed(last.heard, s.asked) >= min(guard/2, farBaseline)/(ringSize-1) {
+		b.far.push(s)
 	}
 }
+
+// oldest is the oldest baseline within the guard; its micros are 0 if there is none.
+func (b *baselines) oldest(s sample, guard time.Duration) (oldest sample) {
+	var age time.Duration
+	b.each(s, guard, func(base *sample, old time.Duration) {
+		if old >= age {
+			oldest, age = *base, old
+		}
+	})
+	return oldest
+}
+
+func abs(d time.Duration) time.Duration { return max(d, -d) }
 
 // serverClock is what we know of a node's clock: its newest reading, and when we asked for it.
 type serverClock struct {
@@ -224,3 +282,5 @@ func (s serverClock) untilPast(second int64, now time.Duration) time.Duration {
 	}
 	return time.Duration(left) * time.Microsecond
 }
+
+const forever = 100 * 365 * 24 * time.Hour

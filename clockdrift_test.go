@@ -248,7 +248,7 @@ func TestAWideReadingIsKeptOnlyForWantOfABetterOne(t *testing.T) {
 	var b baselines
 	b.keep(d, reading(0, ms(1), 0), time.Second, time.Minute)
 	b.keep(d, reading(2*time.Second, ms(100), 0), time.Second, time.Minute)
-	require.Equal(t, reading(0, ms(1), 0), b.near)
+	require.Equal(t, reading(0, ms(1), 0), b.near[0])
 	b.keep(d, reading(2*time.Minute, ms(100), 0), time.Second, time.Minute)
-	require.Equal(t, reading(2*time.Minute, ms(100), 0), b.near)
+	require.Equal(t, reading(2*time.Minute, ms(100), 0), b.near[0])
 }

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -119,7 +120,7 @@ func (n *node) answer(i int, r *request) (v vote, ok bool) {
 func parseTogether(r *request, val any, micros int64) vote {
 	switch v := val.(type) {
 	case string:
-		return noAnswer(reason(v))
+		return parseText(r, v)
 	case int64:
 		if r.op == opAcquire && v == 1 {
 			return parse(r, micros, nil)
@@ -194,12 +195,32 @@ func parse(r *request, val any, err error) vote {
 	switch v := val.(type) {
 	case int64:
 		return parseNumber(r, v)
+	case string:
+		if r.op.mayCreate() && strings.HasPrefix(v, markerFormat) {
+			return parseText(r, v)
+		}
 	case []any:
 		if r.op == opAcquire {
 			return parseList(r, v)
 		}
 	}
 	return noAnswer(reasonMiscount)
+}
+
+// maxServerText is how much of a server's own words are shown.
+const maxServerText = 200
+
+// parseText reads a marker where none was expected, or what went wrong in a batch.
+func parseText(r *request, text string) vote {
+	if strings.HasPrefix(text, markerFormat) {
+		why := reason("its clients have agreed on " + quoteResource(parseMarker(text).settings) +
+			", this pool is set to WithRestartGuard(0): use the same guard for all clients, or another key prefix")
+		if r.op == opAcquire {
+			return vote{kind: voteUnsteady, reason: why}
+		}
+		return noAnswer(why) // and what it held before it holds
+	}
+	return noAnswer(reason(text[:min(len(text), maxServerText)]))
 }
 
 // parseList reads {0, time, fence} of a grant and {index of the key, remaining milliseconds} of a denial.

@@ -44,8 +44,8 @@ func nodeOptions(user *redis.Options, timeout time.Duration) *redis.Options {
 }
 
 // newConn speaks to the server behind nc for the first time: it authenticates, loads the scripts and reads the server's
-// clock and, with a state key, its INFO and marker, all before ctx ends. On an error nc is closed.
-func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() instant, state string) (*conn, checked, error) {
+// clock and what the commands of looks show, if not nil, all before ctx ends. On an error nc is closed.
+func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() instant, looks func() []redis.Cmder) (*conn, checked, error) {
 	w := &wire{Conn: nc}
 	o := *opts
 	handed := false
@@ -60,7 +60,7 @@ func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() i
 	c.sticky = c.client.EphemeralConn()
 	c.pipe = c.sticky.Pipeline()
 
-	found, err := c.check(ctx, now, state)
+	found, err := c.check(ctx, now, looks)
 	if err != nil {
 		c.close()
 		return nil, checked{}, cmp.Or(w.turnedAway(), err)
@@ -71,19 +71,19 @@ func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() i
 // checked is what a new connection has shown of its server.
 type checked struct {
 	clock sample
-	look  look // with a state key only
+	look  look // only if asked for
 }
 
 // check fails with the server's own words where it cannot serve us: NOAUTH, NOPERM, LOADING and the like.
-func (c *conn) check(ctx context.Context, now func() instant, state string) (_ checked, err error) {
+func (c *conn) check(ctx context.Context, now func() instant, looks func() []redis.Cmder) (_ checked, err error) {
 	defer recoverReply(&err)
 	asked := now()
 	cmds := []redis.Cmder{c.time}
 	for _, s := range loaded {
 		cmds = append(cmds, redis.NewStringCmd(ctx, "script", "load", s.source))
 	}
-	if state != "" {
-		cmds = append(cmds, lookCommands(state)...)
+	if looks != nil {
+		cmds = append(cmds, looks()...)
 	}
 	err = c.send(ctx, cmds)
 	// Where the connection itself was refused no command has an answer; one that the server refused has its own error.
@@ -104,7 +104,7 @@ func (c *conn) check(ctx context.Context, now func() instant, state string) (_ c
 	if found.clock.micros, ok = c.micros(); !ok {
 		return checked{}, cmp.Or(c.time.Err(), error(reason("its clock shows an impossible time")))
 	}
-	if state != "" {
+	if looks != nil {
 		found.look = readLook(cmds[1+len(loaded):])
 	}
 	return found, nil

@@ -170,17 +170,6 @@ func (h *hold) advance(majority int, now func() instant) {
 	}
 }
 
-// rewind moves all that is known of the hold into the past, by what our clock missed. h.mu must be held.
-func (h *hold) rewind(missed time.Duration) {
-	h.began = h.began.earlier(missed)
-	h.from = h.from.earlier(missed)
-	for i := range h.nodes {
-		if h.nodes[i].at != (instant{}) {
-			h.nodes[i].at = h.nodes[i].at.earlier(missed)
-		}
-	}
-}
-
 // holding counts the steady nodes that hold our keys at now. h.mu must be held.
 func (h *hold) holding(now instant, isSteady func(node int) bool) int {
 	g := 0

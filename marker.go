@@ -67,12 +67,15 @@ func parseInfo(text string) serverInfo {
 	case info.run == "" || strings.ContainsAny(info.run, " ="):
 		info.fault = reason("its INFO shows no run_id, so a restart could not be seen: use a Redis that has one, or WithRestartGuard(0)")
 	case f["role"] != "master":
-		info.fault = reason("it is a " + f["role"] + ", not a master: a copy of another server must not vote; use independent masters")
+		info.fault = reason("it is a " + short(f["role"]) + ", not a master: a copy of another server must not vote; use independent masters")
 	case f["cluster_enabled"] == "1":
 		info.fault = reason("it is a cluster node: use servers with cluster-enabled no")
 	case f["maxmemory"] != "0" && f["maxmemory_policy"] != "noeviction":
-		info.fault = reason("it would evict locks (maxmemory-policy " + f["maxmemory_policy"] +
-			" with maxmemory " + f["maxmemory"] + "): CONFIG SET maxmemory-policy noeviction")
+		info.fault = reason("it would evict locks (maxmemory-policy " + short(f["maxmemory_policy"]) +
+			" with maxmemory " + short(f["maxmemory"]) + "): CONFIG SET maxmemory-policy noeviction")
 	}
 	return info
 }
+
+// short cuts a word that a server has made up.
+func short(s string) string { return s[:min(len(s), maxNameInMessage)] }

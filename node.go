@@ -98,6 +98,7 @@ type node struct {
 	events  *events
 	keeper  *keeper
 	state   string // key of the hash with the node's marker and fence counters
+	witness script // of that
 	wake    chan struct{}
 	ended   chan struct{} // closed when run has ended
 
@@ -146,7 +147,7 @@ type node struct {
 func newNode(index int, opts *redis.Options, timeout time.Duration, c clock, ev *events, k *keeper, state string) *node {
 	own := nodeOptions(opts, timeout)
 	return &node{index: index, name: opts.Addr, opts: own, dial: opts.Dialer, timeout: timeout, clock: c, events: ev,
-		idle: k.idle(), keeper: k, state: state, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+		idle: k.idle(), keeper: k, state: state, witness: witnessOf(state, opts.DB), wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // submit queues a request, to be sent once nudge is called. It never blocks: a node that is down, closed or full answers
@@ -239,8 +240,9 @@ func (n *node) run() {
 			continue
 		}
 		if n.tending {
-			n.tend()
-			continue
+			if n.tend(); n.conn == nil {
+				continue
+			}
 		}
 		if batch := n.take(); len(batch) > 0 {
 			n.serve(batch)
@@ -250,8 +252,6 @@ func (n *node) run() {
 		}
 	}
 }
-
-const forever = 100 * 365 * 24 * time.Hour
 
 // next says how long there is nothing to do; false means that the node is closed and done.
 func (n *node) next() (time.Duration, bool) {

@@ -55,6 +55,9 @@ func (p *peer) script(name string, keys, args []string) string {
 		latest, _ := strconv.ParseInt(args[2], 10, 64)
 		late = p.now().Unix() > latest
 		steady = args[3] == "" || p.fields["marker"] == args[3]
+		if m := p.fields["marker"]; args[3] == "" && m != "" {
+			return bulk(m)
+		}
 	}
 	if late {
 		return ":-1\r\n"

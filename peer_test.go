@@ -111,7 +111,7 @@ func (c *suspendClock) jump(d time.Duration) { c.ahead.Add(int64(d)) }
 
 func (c *suspendClock) clock() clock {
 	epoch := time.Now()
-	return clock{epoch: epoch, since: func() time.Duration {
+	return clock{epoch: epoch, missed: new(atomic.Int64), since: func() time.Duration {
 		d := time.Since(epoch) + time.Duration(c.ahead.Load())
 		if c.hook != nil {
 			d += c.hook()

@@ -13,7 +13,7 @@ import (
 // idleReading is at most how old the newest reading of a node's clock may grow while nothing else is sent.
 const (
 	idleReading    = time.Second
-	minIdleReading = 20 * time.Millisecond
+	minIdleReading = 2 * time.Millisecond
 )
 
 // undoRetry is the pause before a release that a server refused, or did not answer, is tried again.
@@ -108,11 +108,11 @@ func (n *node) dialAndCheck(ctx context.Context) (c *conn, found checked, err er
 	// go-redis heeds a ctx's deadline, but not its cancellation.
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 	defer stop()
-	state := ""
+	var looks func() []redis.Cmder
 	if n.keeper.guard > 0 {
-		state = n.state
+		looks = n.lookCommands
 	}
-	c, found, err = newConn(ctx, nc, n.opts, n.pace, state)
+	c, found, err = newConn(ctx, nc, n.opts, n.pace, looks)
 	switch {
 	case err == nil:
 		return c, found, nil

@@ -136,7 +136,7 @@ func start(nodes []*redis.Options, o *poolOptions, need int, c clock) *Pool {
 		q.fences.zeros = append(q.fences.zeros, &n.zero)
 	}
 	p := &Pool{opts: o, quorum: q, dog: newWatchdog(q), ended: make(chan struct{})}
-	q.keeper.jumped = p.dog.rewind
+	q.keeper.jumped = p.dog.recheck
 	for _, n := range q.nodes {
 		p.run.Go(func() error { n.run(); return nil })
 	}

@@ -60,6 +60,9 @@ func (q *quorum) newRound(o op, h *hold, start instant, ttl time.Duration, need 
 func (r *round) ask(to func(node int) bool) {
 	r.enqueue(to)
 	r.q.nudge()
+	if r.raising && len(r.requests) == 0 {
+		r.expire() // nobody can be raised
+	}
 }
 
 // enqueue is ask without waking the nodes, so that many rounds can leave together.

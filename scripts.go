@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"strconv"
 )
 
 // op is what a request asks of a node. It indexes scripts.
@@ -52,8 +53,15 @@ var scripts = [opCount]script{newScript(acquireLua), newScript(renewLua), newScr
 // batchScript does what the others do for many requests at once. It is called by serve alone.
 var batchScript = newScript(batchLua)
 
-// Those that no request asks for. The witness is loaded with the marker alone, for that is what it witnesses.
-var markScript, witnessScript = newScript(markLua), newScript(witnessLua)
+// markScript is called by tend alone.
+var markScript = newScript(markLua)
+
+// witnessOf is loaded with a keyspace's marker alone, for that is what it witnesses; another keyspace on the same server
+// has another.
+func witnessOf(state string, db int) script {
+	sum := sha1.Sum([]byte(state))
+	return newScript(witnessLua + "-- " + hex.EncodeToString(sum[:]) + " " + strconv.Itoa(db) + "\n")
+}
 
 // loaded are those that a connection is not used without.
 var loaded = append(scripts[:opCount:opCount], batchScript, markScript)

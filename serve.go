@@ -54,7 +54,7 @@ func (n *node) serve(batch []*request) {
 		case r.op == opRelease:
 			n.settleRelease(r, v)
 		case v.kind == voteUnsteady, v.kind == voteUnsteadyOurs:
-			v.reason = cmp.Or(n.keeper.voteless(n.index), error(reasonForgot(n.keeper.watch)))
+			v.reason = cmp.Or(v.reason, n.keeper.voteless(n.index), error(reasonForgot(n.keeper.watch)))
 		case v.kind == voteNone:
 			v.reason = cmp.Or(n.unfitness(), v.reason)
 		case v.kind == voteGrant && !trusted:
@@ -116,7 +116,7 @@ func (n *node) reload(refused []*request) {
 	n.cmds = n.cmds[:0]
 	lost := loaded
 	if n.keeper.guard > 0 {
-		lost = append(loaded[:len(loaded):len(loaded)], witnessScript) // its process is no new one
+		lost = append(loaded[:len(loaded):len(loaded)], n.witness) // its process is no new one
 	}
 	for _, s := range lost {
 		n.cmds = append(n.cmds, redis.NewStringCmd(context.Background(), "script", "load", s.source))

@@ -28,16 +28,16 @@ type keeper struct {
 	timeout  time.Duration // the node timeout
 	clock    clock
 	events   *events
-	wake     func()                    // wakes every node
-	jumped   func(ahead time.Duration) // told when our own clock stood still, without mu
-	begun    atomic.Bool               // an acquire waits for the nodes: they connect without being asked
-	ready    atomic.Bool               // settled is closed
-	settled  chan struct{}             // closed once the first acquire need not wait any more
-	turn     atomic.Uint64             // counts what every node has to look at
-	barred   atomic.Int64              // no new locks before this instant, monotonic since the epoch
-	inquiry  atomic.Pointer[inquiry]   // into whose clock it is that went wrong; nil while there is none
-	rebase   []atomic.Bool             // by node: its clock is to be compared with new readings
-	mu       sync.Mutex                // guards the fields below
+	wake     func()                  // wakes every node
+	jumped   func()                  // told when our own clock was put right, without mu
+	begun    atomic.Bool             // an acquire waits for the nodes: they connect without being asked
+	ready    atomic.Bool             // settled is closed
+	settled  chan struct{}           // closed once the first acquire need not wait any more
+	turn     atomic.Uint64           // counts what every node has to look at
+	barred   atomic.Int64            // no new locks before this instant, monotonic since the epoch
+	inquiry  atomic.Pointer[inquiry] // into whose clock it is that went wrong; nil while there is none
+	rebase   []atomic.Bool           // by node: its clock is to be compared with new readings
+	mu       sync.Mutex              // guards the fields below
 	nodes    []memory
 	surveys  map[int]*survey // by the node that is to be healed
 	allNew   uint64          // the turn by which all nodes were known to be new; 0: they are not
@@ -52,6 +52,7 @@ type memory struct {
 	old     time.Duration // from when on its process has run for longer than the guard
 	reason  error         // unfit: why
 	looked  uint64        // fresh: the turn in which the last look began that showed its nonce
+	alone   bool          // when its watch began no majority could be steady
 	first   bool          // fresh: it may become steady at once
 	stepped bool          // its clock stepped: its vote is to be taken
 	told    time.Duration // until when another step of its clock is no news
@@ -80,7 +81,7 @@ type survey struct {
 func newKeeper(nodes []string, need int, o keeperOptions) *keeper {
 	k := &keeper{settings: settingsOf(len(nodes), need, o.guard), guard: o.guard, drift: o.drift,
 		need: need, majority: o.majority, timeout: o.timeout, clock: o.clock, events: o.events,
-		settled: make(chan struct{}), surveys: map[int]*survey{}, rebase: make([]atomic.Bool, len(nodes)), wake: func() {}, jumped: func(time.Duration) {}}
+		settled: make(chan struct{}), surveys: map[int]*survey{}, rebase: make([]atomic.Bool, len(nodes)), wake: func() {}, jumped: func() {}}
 	if k.watch = o.guard + o.drift.allowance(o.guard); k.watch < 0 {
 		k.watch = forever
 	}
@@ -289,6 +290,26 @@ func (k *keeper) openSurvey(i int) {
 	}
 }
 
+// couldBeSteady says whether a majority may be steady, seen or unseen.
+func (k *keeper) couldBeSteady() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	could := 0
+	for _, m := range k.nodes {
+		if m.phase == steady || m.phase == away || m.phase == unseen {
+			could++
+		}
+	}
+	return could >= k.majority
+}
+
+// dropSurvey forgets what was collected for node i.
+func (k *keeper) dropSurvey(i int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.surveys, i)
+}
+
 // surveyed says whether node i is asked for its counters: only a steady one is.
 func (k *keeper) surveyed(i int) bool {
 	k.mu.Lock()
@@ -319,15 +340,18 @@ func (k *keeper) tell(i int, read time.Duration, counters map[string]string) {
 
 // surveyFor returns the counters that node i is to be raised to, once a majority of steady nodes has told theirs. Where
 // no majority is steady, those that are have to do: short is true, and only the clocks order the fences from there on.
-func (k *keeper) surveyFor(i int) (top map[string]string, short, done bool) {
+func (k *keeper) surveyFor(i int, long bool) (top map[string]string, short, done bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s := k.surveys[i]
 	if s == nil {
 		return nil, false, false
 	}
-	steadies, told := 0, 0
+	steadies, told, reached := 0, 0, 0
 	for j, m := range k.nodes {
+		if m.phase != away && m.phase != unseen {
+			reached++
+		}
 		if m.phase == steady {
 			steadies++
 			if s.from[j] {
@@ -336,7 +360,10 @@ func (k *keeper) surveyFor(i int) (top map[string]string, short, done bool) {
 		}
 	}
 	enough := len(s.from) >= k.majority
-	if !enough && (steadies >= k.majority || told < steadies && k.clock.mono()-s.opened < 2*k.timeout) {
+	// It may be we who are cut off: without a majority in reach nothing is healed, and where those that are missing could
+	// make up a steady majority, another client that reaches them has a guard's time to do it.
+	cutOff := reached < k.majority || steadies+len(k.nodes)-reached >= k.majority && !long && !k.nodes[i].alone
+	if !enough && (cutOff || steadies >= k.majority || told < steadies && k.clock.mono()-s.opened < 2*k.timeout) {
 		return nil, false, false
 	}
 	delete(k.surveys, i)

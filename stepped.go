@@ -1,43 +1,67 @@
 package redlock
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
 
 // Clocks that went wrong. Each reading of a node's clock is compared with earlier ones on our own. Where they differ by
-// more than the allowance, one of the two is wrong, and the other nodes say which: if most of them differ alike it is
-// ours (a paused machine), otherwise it is that node's.
+// more than the allowance, one of the two is wrong, and the other nodes say which. Each is asked by how much its clock
+// deviated from ours over the same time: alike, and it is our clock that is wrong (a paused machine, or a rate); not at
+// all, and it is that node's.
 
 // inquiry asks all nodes for their clocks because one of them differed.
 type inquiry struct {
 	opened time.Duration // monotonic since the epoch
-	age    time.Duration // of the baseline from which that one differed
+	jump   time.Duration // by how much that one differed
+	age    time.Duration // over which time
 
 	mu    sync.Mutex // guards the field below
-	jumps map[int]testimony
+	words map[int]testimony
 }
 
-// testimony is by how much one node's clock jumped against ours; unknown where it was not followed for long enough to
-// tell.
+// testimony is what one node's clock says of an inquiry, as of its last reading.
 type testimony struct {
-	jump    time.Duration
-	unknown bool
+	jump time.Duration // 0: within the allowance
+	word word
 }
+
+type word uint8
+
+const (
+	cannotTell word = iota // not followed for long enough, or in between
+	agrees                 // with our clock: it did not deviate by half as much
+	differs                // from our clock alike
+)
 
 func (q *inquiry) heard(i int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, ok := q.jumps[i]
+	_, ok := q.words[i]
 	return ok
 }
 
 func (q *inquiry) note(i int, t testimony) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, ok := q.jumps[i]; !ok {
-		q.jumps[i] = t
+	q.words[i] = t
+}
+
+// weigh says what a deviation between low and high means; extra is what an honest clock may have deviated in the time
+// by which it was followed for longer.
+func (q *inquiry) weigh(low, high, extra time.Duration) word {
+	j := q.jump
+	if j < 0 {
+		j, low, high = -j, -high, -low
 	}
+	switch {
+	case high < j/2 && low > -j/2:
+		return agrees
+	case low-extra > j/4 && high < 4*j+extra+clockGrain:
+		return differs
+	}
+	return cannotTell
 }
 
 // pace is now, on both of our clocks only where nodes' clocks are compared with them.
@@ -59,30 +83,40 @@ func (n *node) testify(s sample) bool {
 		n.base = baselines{}
 	}
 	jump, age := n.base.compare(k.drift, s, k.guard)
-	inquiry := k.inquiry.Load()
-	switch {
-	case jump != 0:
-		k.accuse(n.index, jump, age)
-		n.marker = noMarker
-		return false
-	case inquiry == nil:
-		far := n.base.far // before s takes its place
+	if jump == 0 && k.inquiry.Load() == nil {
+		oldest := n.base.oldest(s, k.guard)
 		n.base.keep(k.drift, s, n.idle, k.guard)
-		n.showClock(far, s)
-	case s.asked.mono >= inquiry.opened:
-		inquiry.note(n.index, testimony{unknown: age < inquiry.age/2})
-		k.conclude(inquiry, n.clock.mono())
+		n.showClock(oldest, s)
+		return true
 	}
-	return true
+	if jump != 0 {
+		n.marker = noMarker
+		k.accuse(n.index, jump, age)
+	}
+	if q := k.inquiry.Load(); q != nil && s.heard.mono >= q.opened {
+		t := testimony{jump: jump}
+		if low, high, longer, ok := n.base.since(s, q.age+s.asked.mono-q.opened, k.guard); ok {
+			t.word = q.weigh(low, high, k.drift.allowance(longer)-k.drift.floor)
+		}
+		if jump != 0 && t.word == agrees {
+			t.word = cannotTell
+		}
+		if jump == 0 {
+			n.base.keep(k.drift, s, n.idle, k.guard)
+		}
+		q.note(n.index, t)
+		k.conclude(q, n.clock.mono())
+	}
+	return jump == 0
 }
 
-// showClock notes what Stats shows of the clock; its rate since far, or the last that is known.
-func (n *node) showClock(far, s sample) {
-	if s != n.base.near {
+// showClock notes what Stats shows of the clock, its rate since an earlier reading.
+func (n *node) showClock(earlier, s sample) {
+	if s != n.base.near[0] {
 		return // only a new baseline is worth a look at the wall clock
 	}
 	c := ClockStats{Offset: time.Duration(s.micros-time.Now().UnixMicro())*time.Microsecond + s.width()/2, Bound: s.width() / 2}
-	if share, bound, ok := rate(far, s); ok && elapsed(far.heard, s.asked) <= n.keeper.guard {
+	if share, bound, ok := rate(earlier, s); ok {
 		c.Rate, c.RateBound = share, bound
 	} else if last := n.clockStats.Load(); last != nil {
 		c.Rate, c.RateBound = last.Rate, last.RateBound
@@ -90,21 +124,15 @@ func (n *node) showClock(far, s sample) {
 	n.clockStats.Store(&c)
 }
 
-// accuse opens an inquiry, or adds to the one that is open.
+// accuse keeps a node out of our rounds and opens an inquiry, where none is open.
 func (k *keeper) accuse(i int, jump, age time.Duration) {
-	q := &inquiry{opened: k.clock.mono(), age: age, jumps: map[int]testimony{i: {jump: jump}}}
+	q := &inquiry{opened: k.clock.mono(), jump: jump, age: age, words: map[int]testimony{}}
+	k.mu.Lock()
+	m := &k.nodes[i]
+	m.held, m.heldFor = q.opened+k.watch, clockReason(jump)
+	k.mu.Unlock()
 	if k.inquiry.CompareAndSwap(nil, q) {
-		k.mu.Lock()
-		m := &k.nodes[i]
-		m.held, m.heldFor = q.opened+k.watch, clockReason(jump)
-		k.mu.Unlock()
-		k.conclude(q, q.opened) // a pool of one node has nobody to ask
 		k.call()
-		return
-	}
-	if q = k.inquiry.Load(); q != nil {
-		q.note(i, testimony{jump: jump})
-		k.conclude(q, k.clock.mono())
 	}
 }
 
@@ -121,27 +149,23 @@ func (k *keeper) conclude(q *inquiry, now time.Duration) {
 	q.mu.Lock()
 	agree, alike, largest, waiting := 0, 0, time.Duration(0), false
 	for i, m := range k.nodes {
-		t, heard := q.jumps[i]
+		t, heard := q.words[i]
 		switch {
-		case heard && t.unknown:
-		case heard && t.jump == 0:
+		case !heard:
+			waiting = waiting || m.phase != unseen && m.phase != away
+		case t.word == agrees:
 			agree++
-		case heard:
-			if abs(t.jump) > abs(largest) {
-				largest = t.jump
-			}
-		case m.phase != unseen && m.phase != away:
-			waiting = true
-		}
-	}
-	for _, t := range q.jumps {
-		if !t.unknown && t.jump != 0 && (t.jump > 0) == (largest > 0) && 2*abs(t.jump) >= abs(largest) {
+		case t.word == differs:
 			alike++
 		}
+		if (t.jump > 0) == (q.jump > 0) && abs(t.jump) > abs(largest) {
+			largest = t.jump
+		}
 	}
-	over := !waiting || now-q.opened >= k.timeout
-	ours := alike >= k.majority || over && agree == 0 && alike > 1
-	theirs := agree >= k.majority || over && agree > 0
+	over := now-q.opened >= k.timeout || !waiting
+	// Where nobody can tell it may be ours: to believe so costs locks, to believe otherwise may cost their safety.
+	ours := alike >= k.majority || over && agree == 0
+	theirs := agree >= k.majority || over && agree > 1 && agree > alike
 	if !ours && !theirs && !over || !k.inquiry.CompareAndSwap(q, nil) {
 		q.mu.Unlock()
 		k.mu.Unlock()
@@ -150,13 +174,12 @@ func (k *keeper) conclude(q *inquiry, now time.Duration) {
 	var told []Event
 	for i := range k.nodes {
 		m := &k.nodes[i]
-		t, heard := q.jumps[i]
-		jumped := heard && !t.unknown && t.jump != 0
+		t := q.words[i]
 		switch {
 		case ours:
 			m.held, m.heldFor = 0, nil
 			k.rebase[i].Store(true)
-		case jumped:
+		case t.jump != 0: // theirs, or nobody's for certain: then it is left out by us alone
 			m.held, m.heldFor = now+k.watch, clockReason(t.jump)
 			m.stepped = theirs
 			k.rebase[i].Store(true)
@@ -169,7 +192,7 @@ func (k *keeper) conclude(q *inquiry, now time.Duration) {
 	q.mu.Unlock()
 	k.mu.Unlock()
 	if ours {
-		k.ourClock(largest, now)
+		k.ourClock(cmp.Or(largest, q.jump))
 	}
 	for _, ev := range told {
 		k.events.emit(evClockStepped, ev)
@@ -177,13 +200,15 @@ func (k *keeper) conclude(q *inquiry, now time.Duration) {
 	k.call()
 }
 
-// ourClock draws the consequences of our own clock having stood still, or run ahead: no new lock for a guard, and what
-// is held ends earlier by what was missed.
-func (k *keeper) ourClock(jump, now time.Duration) {
-	k.barred.Store(int64(now + k.watch))
+// ourClock draws the consequences of our own clock having stood still, or run at a wrong rate: it is put right, no new
+// lock is taken for a guard, and what is watched is watched anew.
+func (k *keeper) ourClock(jump time.Duration) {
 	if jump > 0 {
-		k.jumped(jump)
+		k.clock.correct(jump)
 	}
+	now := k.clock.mono()
+	k.barred.Store(int64(now + k.watch))
+	k.jumped()
 	k.events.emit(evClockStepped, Event{Err: ourClockReason(jump)})
 }
 
@@ -202,5 +227,3 @@ func (k *keeper) barredFor() time.Duration {
 	}
 	return max(0, until-k.clock.mono())
 }
-
-func abs(d time.Duration) time.Duration { return max(d, -d) }

@@ -3,6 +3,7 @@ package redlock
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,16 +28,20 @@ type look struct {
 }
 
 // lookCommands ask for a look; readLook reads their replies.
-func lookCommands(state string) []redis.Cmder {
+func (n *node) lookCommands() []redis.Cmder {
 	ctx := context.Background()
-	return []redis.Cmder{redis.NewStringCmd(ctx, "info"), redis.NewStringCmd(ctx, "hget", state, "marker"),
-		redis.NewBoolSliceCmd(ctx, "script", "exists", witnessScript.sha)}
+	return []redis.Cmder{redis.NewStringCmd(ctx, "info"), redis.NewStringCmd(ctx, "hget", n.state, "marker"),
+		redis.NewBoolSliceCmd(ctx, "script", "exists", n.witness.sha)}
 }
 
 func readLook(cmds []redis.Cmder) look {
 	info, err := cmds[0].(*redis.StringCmd).Result()
 	if err != nil {
-		return look{err: reason("may not call INFO (" + err.Error() + "): grant its user +info, or use WithRestartGuard(0)")}
+		why := "INFO failed: " + err.Error()
+		if strings.HasPrefix(err.Error(), "NOPERM") || strings.Contains(err.Error(), "unknown command") {
+			why = "may not call INFO (" + err.Error() + "): grant its user +info, or use WithRestartGuard(0)"
+		}
+		return look{err: reason(why)}
 	}
 	m, err := cmds[1].(*redis.StringCmd).Result()
 	if err != nil && err != redis.Nil {
@@ -87,7 +92,7 @@ func (n *node) tend() {
 	// 2. Look, where it is time.
 	if t.seen == nil && now >= t.next() {
 		t.looked = now
-		cmds := lookCommands(n.state)
+		cmds := n.lookCommands()
 		if !n.errand(cmds...) {
 			return
 		}
@@ -141,7 +146,7 @@ func (n *node) consider(seen look) {
 // rewitness loads the witness again: a marker of this run without it means SCRIPT FLUSH, and a flush of the data after
 // that would look like a first use. On false the connection is gone.
 func (n *node) rewitness() bool {
-	return n.errand(redis.NewStringCmd(context.Background(), "script", "load", witnessScript.source))
+	return n.errand(redis.NewStringCmd(context.Background(), "script", "load", n.witness.source))
 }
 
 // fit notes whose run a look has shown, and whether that server may vote at all.
@@ -167,10 +172,10 @@ func (n *node) fit(seen look) bool {
 	return fault == nil
 }
 
-// refuse keeps a server that must not vote out of every round.
+// refuse keeps a server that must not vote out of every round. A nonce that is being watched there goes on being watched:
+// the next look shows whether it has changed meanwhile.
 func (n *node) refuse(why error) {
-	t := &n.tended
-	t.nonce, t.due = "", n.clock.mono()+lookWhileUnsteady
+	n.tended.due = n.clock.mono() + lookWhileUnsteady
 	n.became(unfit, why, func(m *memory) { m.reason = why })
 }
 
@@ -249,8 +254,10 @@ func (n *node) observe(text string, turn uint64) {
 			t.due = now + peekPause
 			return
 		}
-		t.nonce, t.since = text, now
-		k.report(n.index, func(m *memory) { m.first = false })
+		t.nonce, t.since, turn = text, now, 0
+		k.dropSurvey(n.index) // its counters are those of before
+		alone := !k.couldBeSteady()
+		k.report(n.index, func(m *memory) { m.first, m.alone = false, alone })
 	}
 	p := watching
 	if m.isNew() {
@@ -276,16 +283,18 @@ func (n *node) review() {
 		t.due = now
 	case m.phase == steady && m.stepped:
 		n.unsettle(steadyMarker)
+	case k.inquiry.Load() != nil || k.barredFor() > 0 && m.phase != steady: // a guard cannot be measured by a wrong clock
+		t.due = min(t.due, now+max(peekPause, min(lookWhileUnsteady, k.barredFor())))
 	case firstUse:
 		if n.heal(t.nonce, steadyMarker, nil) && n.index == 0 { // once is enough
 			n.events.emit(evNodeSteady, Event{Node: n.name, Err: errFirstUse})
 		}
 	case lookAgain:
 		t.due = now
-	case t.nonce == "":
+	case t.nonce == "" || m.phase != watching && m.phase != fresh:
 	case now-t.since >= k.watch && now >= m.held:
 		k.openSurvey(n.index)
-		if top, short, done := k.surveyFor(n.index); done {
+		if top, short, done := k.surveyFor(n.index, now-t.since >= 2*k.watch); done {
 			if n.heal(t.nonce, steadyMarker, top) && short {
 				n.events.emit(evWarning, Event{Node: n.name, Err: errFencesByClock})
 			}
@@ -339,8 +348,8 @@ func (n *node) swap(from, to string, counters map[string]string) (won, known, ok
 		args = append(args, stripe, c)
 	}
 	result := redis.NewCmd(ctx, "exec")
-	cmds := []redis.Cmder{redis.NewCmd(ctx, "multi"), redis.NewCmd(ctx, "script", "exists", witnessScript.sha), redis.NewCmd(ctx, args...),
-		redis.NewCmd(ctx, "script", "load", witnessScript.source), result}
+	cmds := []redis.Cmder{redis.NewCmd(ctx, "multi"), redis.NewCmd(ctx, "script", "exists", n.witness.sha), redis.NewCmd(ctx, args...),
+		redis.NewCmd(ctx, "script", "load", n.witness.source), result}
 	if !n.errand(cmds...) {
 		return false, false, false
 	}

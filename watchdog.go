@@ -167,11 +167,7 @@ func (w *watchdog) run() {
 // order; so where the clock that runs on has got ahead, every hold is checked.
 func (w *watchdog) pass() {
 	if w.jumped() {
-		for _, t := range w.all() {
-			if w.q.alive(t.h) {
-				w.hurry(t)
-			}
-		}
+		w.recheck()
 	}
 	due := w.takeDue()
 	for i, t := range due {
@@ -204,12 +200,9 @@ func (w *watchdog) jumped() bool {
 	return ahead > time.Millisecond
 }
 
-// rewind makes every held lock end earlier by what our clock missed while it stood still.
-func (w *watchdog) rewind(missed time.Duration) {
+// recheck looks at every held lock after our clock was put right: some have ended, others have to be renewed at once.
+func (w *watchdog) recheck() {
 	for _, t := range w.all() {
-		t.h.mu.Lock()
-		t.h.rewind(missed)
-		t.h.mu.Unlock()
 		if w.q.alive(t.h) {
 			w.hurry(t)
 		}

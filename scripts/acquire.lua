@@ -4,7 +4,7 @@
 -- ARGV[1]  token
 -- ARGV[2]  TTL in milliseconds
 -- ARGV[3]  the last second of this server's clock at which the request may be applied
--- ARGV[4]  the marker of a steady server; empty where every server is taken for one
+-- ARGV[4]  the marker of a steady server; empty where every server without a marker is taken for one
 -- ARGV[5]  the fence that is proposed, 16 digits; all zero: none
 -- ARGV[6]  ... the stripes of the keys, each once
 --
@@ -14,6 +14,7 @@
 --   {0, t, f}    granted with fence f instead
 --   -1           late: nothing was written
 --   -2           not steady: nothing was written
+--   text         the marker, where none was expected: nothing was written
 --   -3           the counters are used up: nothing was written
 --   {i, ms}      denied: key i belongs to another for another ms milliseconds (-1: without expiry); nothing was written
 --   error        WRONGTYPE where a key holds foreign data, which stays untouched; any other: unknown, to be undone
@@ -30,7 +31,9 @@ end
 local keys, token, ttl, proposed = #KEYS - 1, ARGV[1], ARGV[2], ARGV[5]
 local state = KEYS[keys + 1]
 local found = call('HMGET', state, 'marker', unpack(ARGV, 6))
-if ARGV[4] ~= '' and found[1] ~= ARGV[4] then
+if ARGV[4] == '' and found[1] then
+  return found[1]
+elseif ARGV[4] ~= '' and found[1] ~= ARGV[4] then
   return -2
 end
 local granted = time[1] * 1000000 + time[2]
@@ -43,7 +46,7 @@ for i = 2, #found do
 end
 local fence = proposed
 if top >= proposed then
-  if tonumber(top) >= 9e15 then
+  if (tonumber(top) or 9e15) >= 9e15 then
     return -3
   end
   fence = string.format('%016.0f', tonumber(top) + 1)

@@ -2,7 +2,7 @@
 -- server half of what the calls one by one would.
 --
 -- KEYS     a key for each request, and last the hash with this server's marker and fence counters
--- ARGV[1]  the marker of a steady server; empty where every server is taken for one
+-- ARGV[1]  the marker of a steady server; empty where every server without a marker is taken for one
 -- ARGV[2]  ... for each request: 'release', token; or
 --          'acquire' or 'renew', token, TTL in milliseconds, last second, fence, stripe
 --
@@ -10,7 +10,8 @@
 --   as acquire answers, but 1 for a grant with the proposed fence, and {0, f} for one with another
 --   as renew answers
 --   as release answers
---   text         what went wrong; unknown, to be undone
+--   text         the marker, where none was expected: nothing was written; any other says what went wrong: unknown, to
+--                be undone
 --
 -- One request that fails does not touch the others. All counters are written at the end: where that fails, every
 -- acquire and every renewal has.
@@ -32,7 +33,7 @@ for i = 1, count do
   end
 end
 local found = pcall('HMGET', state, unpack(stripes))
-local broken = found.err -- then only releases can be answered
+local broken = found.err or argv[1] == '' and found[1] -- then only releases can be answered
 local steady = argv[1] == '' or found[1] == argv[1]
 local counters, raised = {}, {}
 for i = 2, #stripes do
@@ -52,7 +53,7 @@ local function acquire(key, token, ttl, latest, proposed, stripe)
   local top = counters[stripe]
   local fence = proposed
   if top >= proposed then
-    if tonumber(top) >= 9e15 then
+    if (tonumber(top) or 9e15) >= 9e15 then
       return -3
     end
     fence = string.format('%016.0f', tonumber(top) + 1)

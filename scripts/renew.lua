@@ -4,7 +4,7 @@
 -- ARGV[1]  token
 -- ARGV[2]  TTL in milliseconds
 -- ARGV[3]  the last second of this server's clock at which the request may be applied
--- ARGV[4]  the marker of a steady server; empty where every server is taken for one
+-- ARGV[4]  the marker of a steady server; empty where every server without a marker is taken for one
 -- ARGV[5]  the lock's fence, 16 digits
 -- ARGV[6]  ... the stripes of the keys, each once
 --
@@ -15,6 +15,7 @@
 --   3       not steady: as 1 or 2, but no vote either
 --   0       not ours: a key belongs to another, or holds foreign data; nothing was written
 --   -1      late: nothing was written
+--   text    the marker, where none was expected: nothing was written
 --   -2      not steady and not ours: nothing was written
 --
 -- Nothing is prolonged after that second either: a late renewal could keep alive, for a TTL, a key that an earlier one
@@ -25,6 +26,9 @@ if tonumber(redis.call('TIME')[1]) > tonumber(ARGV[3]) then
   return -1
 end
 local found = redis.call('HMGET', KEYS[#KEYS], 'marker', unpack(ARGV, 6))
+if ARGV[4] == '' and found[1] then
+  return found[1]
+end
 local steady = ARGV[4] == '' or found[1] == ARGV[4]
 
 local missing = {}
