@@ -61,6 +61,7 @@ type tended struct {
 	looked time.Duration // when the last look began
 	turn   uint64        // the last turn of the keeper that was looked at
 	peeks  int
+	fails  int  // swaps in a row that somebody else was before
 	told   bool // the observer knows that it has no vote
 }
 
@@ -181,7 +182,7 @@ func (n *node) refuse(why error) {
 
 // steadied notes that the marker says steady.
 func (n *node) steadied() {
-	n.tended.nonce, n.tended.peeks = "", 0
+	n.tended.nonce, n.tended.peeks, n.tended.fails = "", 0, 0
 	n.became(steady, nil, func(m *memory) { m.first = false })
 }
 
@@ -219,14 +220,19 @@ func (n *node) setMarker() {
 
 // unsettle gives a node whose marker is missing, of another run or not to be believed any more a fresh nonce.
 func (n *node) unsettle(expected string) {
-	t := &n.tended
-	m := marker{n.keeper.settings, t.run, nonceWord + newNonce()}
+	k, t := n.keeper, &n.tended
+	m := marker{k.settings, t.run, nonceWord + newNonce()}
+	k.report(n.index, func(m *memory) {
+		if m.phase == steady && !m.stepped { // it is not what we believed
+			m.phase, m.until = watching, n.clock.mono()+k.watch
+		}
+	})
 	won, known, ok := n.swap(expected, m.String(), nil)
 	switch {
 	case !ok:
 		return
 	case !won: // somebody else was first
-		t.due = n.clock.mono()
+		t.due = n.again()
 		return
 	case known:
 		n.observe(m.String(), 0)
@@ -238,8 +244,14 @@ func (n *node) unsettle(expected string) {
 	if won, _, ok = n.swap(m.String(), fresh.String(), nil); ok && won {
 		n.observe(fresh.String(), 0)
 	} else {
-		t.due = n.clock.mono()
+		t.due = n.again()
 	}
+}
+
+// again is when to look after a swap that came too late: soon, and where that goes on, once a second.
+func (n *node) again() time.Duration {
+	n.tended.fails++
+	return n.clock.mono() + min(lookWhileUnsteady, peekPause<<min(n.tended.fails, 10))
 }
 
 // observe watches a nonce, its own or another client's. The watch begins when it is first seen, and anew when another
@@ -254,7 +266,7 @@ func (n *node) observe(text string, turn uint64) {
 			t.due = now + peekPause
 			return
 		}
-		t.nonce, t.since, turn = text, now, 0
+		t.nonce, t.since, turn, t.fails = text, now, 0, 0
 		k.dropSurvey(n.index) // its counters are those of before
 		alone := !k.couldBeSteady()
 		k.report(n.index, func(m *memory) { m.first, m.alone = false, alone })
@@ -325,7 +337,7 @@ func (n *node) heal(from, to string, counters map[string]string) bool {
 	case !ok:
 		return false
 	case !won: // somebody else was first, or it forgot again
-		n.tended.nonce, n.tended.due = "", n.clock.mono()
+		n.tended.nonce, n.tended.due = "", n.again()
 		n.keeper.report(n.index, func(m *memory) { m.first, m.looked = false, 0 })
 		return false
 	}
