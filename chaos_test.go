@@ -51,12 +51,12 @@ func (o *ownership) drop(l *Lock) {
 // connections, freezes. Nobody ever shares a lock, and fences rise while a majority keeps its counters.
 func TestRandomRestartsNeverGiveTwoOwners(t *testing.T) {
 	locks := 0
-	for seed := range uint64(12) {
+	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			bubble(t, func(t *testing.T) { locks += chaos(t, seed) })
 		})
 	}
-	require.Greater(t, locks, 500, "the test must have something to check")
+	require.Greater(t, locks, 150, "the test must have something to check")
 }
 
 func chaos(t *testing.T, seed uint64) int {

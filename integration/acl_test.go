@@ -59,7 +59,7 @@ func TestTheRuleOfTheDocumentsIsTheOneThatIsTested(t *testing.T) { // FAULTS 38
 }
 
 func TestAUserWithTheLeastRightsCanDoEverything(t *testing.T) { // FAULTS 38
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		own := servers.Start(t, 5, servers.WithProvider(r.Provider())) // for restarts, which forget users
 		guarded := &rig{Set: own, t: t}
 		urls := guarded.leastUser(leastCommands)
@@ -134,7 +134,7 @@ func deniedByACL(text string) bool {
 }
 
 func TestEachRightIsNeeded(t *testing.T) { // FAULTS 38
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		urls := r.leastUser(leastCommands)
 		for _, right := range append(strings.Fields(leastCommands), leastKeys) {
 			t.Run(right, func(t *testing.T) {

@@ -72,7 +72,7 @@ func TestServerErrorsDoNoMoreWithAGuard(t *testing.T) { // FAULTS 51
 	}
 	for name, trouble := range rows {
 		t.Run(name, func(t *testing.T) {
-			onReal(t, func(t *testing.T, r *rig) {
+			onProcesses(t, func(t *testing.T, r *rig) {
 				p := r.allSteady()
 				troubled := map[int]bool{}
 				begin := func(i int) { trouble.begin(r, r.Server(i)); troubled[i] = true }
@@ -125,7 +125,7 @@ func TestServerErrorsDoNoMoreWithAGuard(t *testing.T) { // FAULTS 51
 }
 
 func TestAMarkerThatCannotBeWrittenIsThatNodesReason(t *testing.T) { // FAULTS 51
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		p := r.allSteady()
 		l := mustLock(t, p)
 		for _, i := range minority {
@@ -152,7 +152,7 @@ func TestAMarkerThatCannotBeWrittenIsThatNodesReason(t *testing.T) { // FAULTS 5
 }
 
 func TestAClusterNodeAndOneThatAsksForAPasswordHaveNoVote(t *testing.T) { // FAULTS 5, 51
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		cluster := servers.Start(t, 1, servers.WithProvider(r.Provider()), servers.WithArgs("--cluster-enabled", "yes")).Server(0)
 		closed := servers.Start(t, 1, servers.WithProvider(r.Provider()), servers.WithPassword("secret")).Server(0)
 		p := r.poolOf(append(r.URLs()[:3:3], cluster.URL(), "redis://"+closed.Addr()),
@@ -168,7 +168,7 @@ func TestAClusterNodeAndOneThatAsksForAPasswordHaveNoVote(t *testing.T) { // FAU
 }
 
 func TestScriptsAndConnectionsMayVanishAtAnyMoment(t *testing.T) { // FAULTS 10, 51
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		p := r.allSteady(redlock.WithTTL(shortGuard))
 		held, err := p.TryLock(bg, "held")
 		require.NoError(t, err)
@@ -219,7 +219,7 @@ func TestScriptsAndConnectionsMayVanishAtAnyMoment(t *testing.T) { // FAULTS 10,
 }
 
 func TestServersWithTooManyClientsRefuseNewPoolsOnly(t *testing.T) { // FAULTS 51
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		p := r.allSteady()
 		l := mustLock(t, p)
 		r.owned(l, 5, shortGuard)
@@ -250,7 +250,7 @@ func TestServersWithTooManyClientsRefuseNewPoolsOnly(t *testing.T) { // FAULTS 5
 }
 
 func TestALoadingServerSaysSoAndIsKeptOutForAGuard(t *testing.T) { // FAULTS 51
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		s := servers.Start(t, 1, servers.WithProvider(r.Provider()), servers.WithRDB(),
 			servers.WithArgs("--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")).Server(0)
 		pipe := s.Client().Pipeline()

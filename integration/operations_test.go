@@ -14,7 +14,7 @@ import (
 // What docs/operations.md tells operators to do, or promises them.
 
 func TestSettingsAreChangedByDeletingTheMarkers(t *testing.T) {
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		old := r.allSteady()
 		l := mustLock(t, old)
 		before := l.Fence()
@@ -50,7 +50,7 @@ func TestSettingsAreChangedByDeletingTheMarkers(t *testing.T) {
 }
 
 func TestAPoolIsOneConnectionToEachServer(t *testing.T) {
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		connected := func(i int) (n int) {
 			for line := range strings.Lines(r.Server(i).Client().ClientList(bg).Val()) {
 				if !strings.Contains(line, "cmd=client") { // the one who asks
@@ -73,7 +73,7 @@ func TestAPoolIsOneConnectionToEachServer(t *testing.T) {
 }
 
 func TestIdleConnectionsOutliveAServersTimeout(t *testing.T) {
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		short := setting("", "timeout", "3", "0")
 		for _, i := range all {
 			short.begin(r, r.Server(i))
@@ -91,7 +91,7 @@ func TestIdleConnectionsOutliveAServersTimeout(t *testing.T) {
 }
 
 func TestADatabaseAndAClientNameNeedARightMore(t *testing.T) { // FAULTS 38
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		r.leastUser(leastCommands)
 		for right, options := range map[string]redis.Options{
 			"+select": {DB: 1}, "+client|setname": {ClientName: "payments"},

@@ -115,6 +115,19 @@ func onReal(t *testing.T, claim func(t *testing.T, r *rig)) {
 	}
 }
 
+// onProcesses is onReal without containers, for what is the server's doing alone: another way to run it shows nothing more.
+func onProcesses(t *testing.T, claim func(t *testing.T, r *rig)) {
+	t.Helper()
+	for _, p := range servers.Providers(t) {
+		t.Run(string(p), func(t *testing.T) {
+			if p != servers.Processes {
+				t.Skip("shown on processes")
+			}
+			claim(t, newRig(t, p))
+		})
+	}
+}
+
 func newRig(t *testing.T, p servers.Provider) *rig {
 	keeper.TB = t
 	set := fleet[p]

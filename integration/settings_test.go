@@ -47,7 +47,7 @@ func TestOtherSettingsAreRefusedAndBothNamed(t *testing.T) { // FAULTS 56, 57
 
 // Three names of one server: with two others they would be five nodes, and a majority by themselves.
 func TestOneServerByThreeNamesHasNoVote(t *testing.T) { // FAULTS 33
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		if r.Provider() != servers.Processes {
 			t.Skip("a unix socket needs a process")
 		}
@@ -81,7 +81,7 @@ func TestOneServerByThreeNamesHasNoVote(t *testing.T) { // FAULTS 33
 
 // What no server of a pool may be, from the start: one of each, with two good ones.
 func TestServersThatMustNotVoteAreRefused(t *testing.T) { // FAULTS 63
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		good := r.URLs()[:2]
 		one := func(args ...string) *servers.Server {
 			return servers.Start(t, 1, servers.WithProvider(r.Provider()), servers.WithArgs(args...)).Server(0)
@@ -108,7 +108,7 @@ func TestServersThatMustNotVoteAreRefused(t *testing.T) { // FAULTS 63
 
 // An operator makes one server evict and another a replica, while a lock is held: both are found, the lock is kept.
 func TestServersThatMustNoLongerVoteAreFound(t *testing.T) { // FAULTS 63
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		p := r.ready(1)[0]
 		l := mustLock(t, p)
 		r.owned(l, 5, slack)
@@ -140,7 +140,7 @@ func TestServersThatMustNoLongerVoteAreFound(t *testing.T) { // FAULTS 63
 }
 
 func TestAUserWhoMayNotCallInfoIsToldWhatToGrant(t *testing.T) {
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		r.unused()
 		var urls []string
 		for i := range r.Len() {
