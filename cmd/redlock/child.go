@@ -5,9 +5,12 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/seed71a1c8e3/redlock"
 )
 
 // command is what run starts under the lock.
@@ -46,15 +49,17 @@ func cannotStart(name string, err error) error {
 const (
 	envKeys     = "REDLOCK_KEYS"     // the keys, sorted, one a line
 	envToken    = "REDLOCK_TOKEN"    // what the nodes store for this acquisition
+	envFence    = "REDLOCK_FENCE"    // a number that rises with every ownership, for the store that is written to
 	envDeadline = "REDLOCK_DEADLINE" // when the lock ends unless it is renewed, as of the start
 )
 
 // environment is the command's: ours, without the nodes' URLs, which may hold passwords, and with its lock.
-func environment(ours, keys []string, token string, deadline time.Time) []string {
+func environment(ours []string, lock *redlock.Lock) []string {
 	set := map[string]string{
-		envKeys:     strings.Join(keys, "\n"),
-		envToken:    token,
-		envDeadline: deadline.UTC().Format(time.RFC3339Nano),
+		envKeys:     strings.Join(lock.Resources(), "\n"),
+		envToken:    lock.Token(),
+		envFence:    strconv.FormatUint(lock.Fence(), 10),
+		envDeadline: lock.ValidUntil().UTC().Format(time.RFC3339Nano),
 	}
 	var env []string
 	for _, entry := range ours {
@@ -63,7 +68,7 @@ func environment(ours, keys []string, token string, deadline time.Time) []string
 			env = append(env, entry)
 		}
 	}
-	for _, name := range []string{envKeys, envToken, envDeadline} {
+	for _, name := range []string{envKeys, envToken, envFence, envDeadline} {
 		env = append(env, name+"="+set[name])
 	}
 	return env

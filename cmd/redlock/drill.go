@@ -73,6 +73,9 @@ type drill struct {
 	results  []result
 }
 
+// drillPrefix is a keyspace of its own: the drill's short guard must not become that of the locks that are in use.
+const drillPrefix = "lock:drill:"
+
 // result is a promise and whether it was kept.
 type result struct {
 	name, text string
@@ -117,12 +120,12 @@ func (d *drill) place(from sources) (urls []string, err error) {
 // open makes two clients that know nothing of each other.
 func (d *drill) open(urls []string) (err error) {
 	send := func(ev redlock.Event) { d.events <- ev }
-	if d.holder, err = redlock.Open(urls, redlock.WithTTL(d.ttl), redlock.WithLabel("client A"),
+	if d.holder, err = redlock.Open(urls, redlock.WithTTL(d.ttl), redlock.WithKeyPrefix(drillPrefix), redlock.WithLabel("client A"),
 		redlock.WithObserver(redlock.Observer{Renewed: send, RenewalFailed: send, Degraded: send, Restored: send,
 			Lost: send, NodeLost: send, NodeBack: send, NodeUnsteady: send, NodeSteady: send, Warning: send})); err != nil {
 		return err
 	}
-	if d.rival, err = redlock.Open(urls, redlock.WithTTL(d.ttl), redlock.WithLabel("client B")); err != nil {
+	if d.rival, err = redlock.Open(urls, redlock.WithTTL(d.ttl), redlock.WithKeyPrefix(drillPrefix), redlock.WithLabel("client B")); err != nil {
 		_ = d.holder.Close()
 	}
 	return err

@@ -247,7 +247,7 @@ func (d *drill) clean() {
 func (d *drill) leftovers() []string {
 	var left []string
 	for i, n := range d.nodes.All() {
-		if slices.Contains(n.Keys(), "lock:"+d.resource) {
+		if slices.Contains(n.Keys(), drillPrefix+d.resource) {
 			left = append(left, fmt.Sprintf("node %d", i+1))
 		}
 	}

@@ -85,6 +85,7 @@ The command is a process group of its own, with redlock's stdin, stdout and stde
 the terminal if stdin is one. It finds in its environment
   REDLOCK_KEYS      the keys, sorted, one a line
   REDLOCK_TOKEN     what the nodes store for this acquisition
+  REDLOCK_FENCE     a number that rises with every ownership, for stores that refuse a lower one
   REDLOCK_DEADLINE  when the lock ends unless it is renewed, as of the start (RFC 3339)
 and not REDLOCK_NODES, which may hold passwords.
 
@@ -176,7 +177,7 @@ func (r *runner) run(keys, args []string) error {
 
 	// 3. The command, and what is left of it.
 	notify(signals, others)
-	cmd.env = environment(os.Environ(), lock.Resources(), lock.Token(), lock.ValidUntil())
+	cmd.env = environment(os.Environ(), lock)
 	s, err := r.supervise(lock, cmd, signals)
 
 	// 4. In every case.

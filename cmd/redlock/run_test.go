@@ -112,6 +112,9 @@ func TestTheCommandIsToldOfItsLock(t *testing.T) {
 	}
 	require.Equal(t, "a\nb", got[envKeys])
 	require.True(t, strings.HasSuffix(got[envToken], " me"), got[envToken])
+	fence, err := strconv.ParseUint(got[envFence], 10, 64)
+	require.NoError(t, err)
+	require.Positive(t, fence)
 	require.NotContains(t, got, envNodes)
 	require.Equal(t, "kept", got["OTHER"])
 	deadline, err := time.Parse(time.RFC3339Nano, got[envDeadline])
