@@ -10,7 +10,9 @@
 // A lock is a lease: it is kept by a watchdog while a majority of nodes confirms it, and it ends at its deadline
 // whether or not anybody answers. Lock.Lost, Lock.Context and Lock.Valid tell of that end, never later than another
 // client could own the resource, unless this process is frozen at that moment. No lock service can stop a paused
-// process from writing late; docs/safety.md says what this package promises and what it does not.
+// process from writing late; a store that checks Lock.Fence can. A node that restarted, lost its data or stepped its
+// clock has no vote for a while, see WithRestartGuard; so freshly started servers need that time, too. docs/safety.md
+// says what this package promises and what it does not.
 //
 // # Files
 //
@@ -24,8 +26,8 @@
 //	quorum      acquire, renew, give back; round: ask all, tally, decide
 //	hold        one acquisition: what each node said, and until when that proves ownership
 //	node        one Redis server: its queue; serve (pipelines), reach (dial, probe, idle clock), undo, command, conn,
-//	            wire, scripts
-//	clockdrift  validity, deadlines, clocks
+//	            wire, scripts; its memory and clock: marker, steady, tend, heal, stepped
+//	clockdrift  validity, deadlines, clocks; fence: counters and proposals
 //	observe     events, stats
 //	errors      sentinels and reasons
 package redlock

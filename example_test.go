@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"log"
 	"time"
@@ -30,6 +31,30 @@ func Example() {
 		log.Print("stopped: the lock was lost while we worked: ", err)
 	case err != nil:
 		log.Print(err)
+	}
+}
+
+// The other half of a lock: the store refuses a fence below the highest that it has seen, in the same step as the write.
+func ExampleLock_Fence() {
+	pool, err := redlock.New([]*redis.Client{ /* your clients, one per independent server */ })
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	var db *sql.DB // yours
+
+	lock, err := pool.Lock(context.Background(), "account:42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lock.Unlock(context.Background())
+	result, err := db.ExecContext(lock.Context(),
+		"UPDATE accounts SET balance = balance - 100, fence = ? WHERE id = 42 AND fence <= ?", lock.Fence(), lock.Fence())
+	if err != nil {
+		log.Fatal(err)
+	}
+	if rows, _ := result.RowsAffected(); rows == 0 {
+		log.Fatal("a later owner has been here: stop")
 	}
 }
 
