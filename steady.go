@@ -34,6 +34,7 @@ type keeper struct {
 	ready    atomic.Bool             // settled is closed
 	settled  chan struct{}           // closed once the first acquire need not wait any more
 	turn     atomic.Uint64           // counts what every node has to look at
+	era      atomic.Uint64           // counts the inquiries that are over
 	barred   atomic.Int64            // no new locks before this instant, monotonic since the epoch
 	inquiry  atomic.Pointer[inquiry] // into whose clock it is that went wrong; nil while there is none
 	rebase   []atomic.Bool           // by node: its clock is to be compared with new readings

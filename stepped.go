@@ -79,6 +79,7 @@ func (n *node) testify(s sample) bool {
 	if k.guard == 0 || s.micros == 0 {
 		return true
 	}
+	era := k.era.Load()
 	if k.rebase[n.index].CompareAndSwap(true, false) {
 		n.base = baselines{}
 	}
@@ -91,7 +92,7 @@ func (n *node) testify(s sample) bool {
 	}
 	if jump != 0 {
 		n.marker = noMarker
-		k.accuse(n.index, jump, age)
+		k.accuse(n.index, jump, age, era)
 	}
 	if q := k.inquiry.Load(); q != nil && s.heard.mono >= q.opened {
 		t := testimony{jump: jump}
@@ -124,14 +125,18 @@ func (n *node) showClock(earlier, s sample) {
 	n.clockStats.Store(&c)
 }
 
-// accuse keeps a node out of our rounds and opens an inquiry, where none is open.
-func (k *keeper) accuse(i int, jump, age time.Duration) {
+// accuse keeps a node out of our rounds and opens an inquiry, where none is open. One that ended since the given era has
+// settled the matter.
+func (k *keeper) accuse(i int, jump, age time.Duration, era uint64) {
 	q := &inquiry{opened: k.clock.mono(), jump: jump, age: age, words: map[int]testimony{}}
 	k.mu.Lock()
-	m := &k.nodes[i]
-	m.held, m.heldFor = q.opened+k.watch, clockReason(jump)
+	opened := false
+	if k.era.Load() == era {
+		k.nodes[i].held, k.nodes[i].heldFor = q.opened+k.watch, clockReason(jump)
+		opened = k.inquiry.CompareAndSwap(nil, q)
+	}
 	k.mu.Unlock()
-	if k.inquiry.CompareAndSwap(nil, q) {
+	if opened {
 		k.call()
 	}
 }
@@ -171,6 +176,7 @@ func (k *keeper) conclude(q *inquiry, now time.Duration) {
 		k.mu.Unlock()
 		return
 	}
+	k.era.Add(1)
 	var told []Event
 	for i := range k.nodes {
 		m := &k.nodes[i]

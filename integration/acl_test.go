@@ -197,7 +197,7 @@ func complaint(t *testing.T, p *redlock.Pool) map[string]string {
 			why := reasons(t, err)
 			waiting := false
 			for _, w := range why {
-				waiting = waiting || strings.Contains(w, "no vote for")
+				waiting = waiting || strings.Contains(w, "no vote")
 			}
 			if !waiting {
 				return why
