@@ -8,8 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const twoOwnersOneFence = "two owners have one fence"
-
 // fenceBy finds a case by its name.
 func fenceBy(t *testing.T, name string) *fenceModel {
 	for _, c := range fenceCases() {
