@@ -13,7 +13,7 @@ import (
 
 // A holds 1, 2 and 3, and 3 forgets. The rival asks 3, 4 and 5, so all hangs on 3.
 func TestAServerThatForgotLetsNoRivalIn(t *testing.T) { // FAULTS 31
-	onEvery(t, func(t *testing.T, r *rig) {
+	offContainers(t, func(t *testing.T, r *rig) {
 		for name, forget := range map[string]func(s *servers.Server){
 			"restart": (*servers.Server).Restart,
 			"flush":   func(s *servers.Server) { require.NoError(t, s.Client().FlushAll(bg).Err()) },
@@ -47,7 +47,7 @@ func TestAServerThatForgotLetsNoRivalIn(t *testing.T) { // FAULTS 31
 }
 
 func TestARollingRestartSlowerThanTheGuardLosesNothing(t *testing.T) { // FAULTS 25
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		ps := r.ready(2)
 		l := mustLock(t, ps[0])
 		for i := range r.Len() {
@@ -69,7 +69,7 @@ func TestARollingRestartSlowerThanTheGuardLosesNothing(t *testing.T) { // FAULTS
 // All that the server answered is there again after a kill, so nothing but its run id tells that it was away. Of the two
 // batches, the second is sent on what go-redis would take for the same connection.
 func TestTheFirstBatchAfterARestartFromAnAOFHasNoVote(t *testing.T) { // FAULTS 58
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		own := rigOn(t, servers.Start(t, 5, servers.WithProvider(r.Provider()), servers.WithAOF(),
 			servers.WithArgs("--appendfsync", "everysec")))
 		ps := own.ready(1)
@@ -94,7 +94,7 @@ func TestTheFirstBatchAfterARestartFromAnAOFHasNoVote(t *testing.T) { // FAULTS 
 
 // In the snapshot a lock is held that was released since, one is missing that is held, and the counters are low.
 func TestAnOldSnapshotIsSeenByItsMarker(t *testing.T) { // FAULTS 52
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		own := rigOn(t, servers.Start(t, 5, servers.WithProvider(r.Provider()), servers.WithRDB()))
 		p := own.ready(1)[0]
 		s := own.Server(0)
@@ -138,7 +138,7 @@ func TestAnOldSnapshotIsSeenByItsMarker(t *testing.T) { // FAULTS 52
 
 // Scripts survive FLUSHALL: that tells it from a start of new servers.
 func TestAFlushIsNotAFirstUse(t *testing.T) { // FAULTS 59
-	onEvery(t, func(t *testing.T, r *rig) {
+	offContainers(t, func(t *testing.T, r *rig) {
 		for _, flushed := range [][]int{majority, all} {
 			ps := r.ready(2)
 			l := mustLock(t, ps[0])
@@ -158,7 +158,7 @@ func TestAFlushIsNotAFirstUse(t *testing.T) { // FAULTS 59
 
 // A on all; 4 and 5 fall silent and 3 forgets: what it is given back there is no vote. The rival tries all the time.
 func TestARefilledServerKeepsNoLockAlive(t *testing.T) { // FAULTS 61
-	onEvery(t, func(t *testing.T, r *rig) {
+	offContainers(t, func(t *testing.T, r *rig) {
 		ps := r.ready(2)
 		l := mustLock(t, ps[0])
 		r.owned(l, 5, slack)
@@ -184,7 +184,7 @@ func TestARefilledServerKeepsNoLockAlive(t *testing.T) { // FAULTS 61
 
 // Just when its guard is over: the marker is written or not, and what its AOF has of it is of another run anyway.
 func TestAServerKilledWhileItIsHealedWaitsAgain(t *testing.T) {
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		own := rigOn(t, servers.Start(t, 5, servers.WithProvider(r.Provider()), servers.WithAOF()))
 		p := own.ready(1)[0]
 		killed := []int{0, 1, 2, 3}
@@ -210,7 +210,7 @@ func TestAServerKilledWhileItIsHealedWaitsAgain(t *testing.T) {
 
 // Whoever watches is told nothing of it: what it expects to find when its guard is over is gone.
 func TestAnotherFlushBeginsTheGuardAnew(t *testing.T) {
-	onEvery(t, func(t *testing.T, r *rig) {
+	offContainers(t, func(t *testing.T, r *rig) {
 		r.ready(1)
 		flush := func(s *servers.Server) { require.NoError(t, s.Client().FlushAll(bg).Err()) }
 		flush(r.Server(0))
@@ -224,7 +224,7 @@ func TestAnotherFlushBeginsTheGuardAnew(t *testing.T) {
 }
 
 func TestScriptFlushDoesNotDisturbAWatch(t *testing.T) {
-	onEvery(t, func(t *testing.T, r *rig) {
+	offContainers(t, func(t *testing.T, r *rig) {
 		p := r.ready(1)[0]
 		r.forgets(0, func(s *servers.Server) {
 			require.NoError(t, s.Client().FlushAll(bg).Err())
@@ -241,7 +241,7 @@ func TestScriptFlushDoesNotDisturbAWatch(t *testing.T) {
 
 // SCRIPT FLUSH takes the witness as well, but every client that is there gives it back.
 func TestScriptFlushThenFlushIsNotAFirstUse(t *testing.T) {
-	onEvery(t, func(t *testing.T, r *rig) {
+	offContainers(t, func(t *testing.T, r *rig) {
 		p := r.ready(1)[0]
 		l := mustLock(t, p)
 		r.each(all, func(s *servers.Server) { require.NoError(t, s.Client().ScriptFlush(bg).Err()) })
@@ -261,7 +261,7 @@ func TestScriptFlushThenFlushIsNotAFirstUse(t *testing.T) {
 }
 
 func TestFreshServersWaitAGuardAndSayHowLong(t *testing.T) {
-	onReal(t, func(t *testing.T, r *rig) {
+	onProcesses(t, func(t *testing.T, r *rig) {
 		began := time.Now()
 		own := rigOn(t, servers.Start(t, 5, servers.WithProvider(r.Provider())))
 		up := time.Now()
@@ -278,7 +278,7 @@ func TestFreshServersWaitAGuardAndSayHowLong(t *testing.T) {
 
 // Several pools and another process meet servers that were never used, all at once.
 func TestFirstUseOfOldServersWaitsForNothing(t *testing.T) {
-	onEvery(t, func(t *testing.T, r *rig) {
+	offContainers(t, func(t *testing.T, r *rig) {
 		r.ready(1) // they have been up for longer than the guard now
 		eventually(t, healing, "they are old", func() error { return r.older(guard + 2*time.Second) })
 		_ = r.pools[0].Close()
