@@ -183,7 +183,8 @@ func WithDrift(factor float64, floor time.Duration) Option {
 //
 // Freshly started servers have no vote for a guard either, unless all of them have been running for longer. 0 turns
 // all of this off: every node that answers votes. That is for tests on fresh servers, and for those who keep a
-// restarted server away for a TTL themselves.
+// restarted server away for a TTL themselves; all clients of a keyspace must do so, for where others have a guard a pool
+// without one gets no votes.
 func WithRestartGuard(d time.Duration) Option {
 	return poolOption(func(o *poolOptions) {
 		if d < 0 {

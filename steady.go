@@ -315,8 +315,9 @@ func (k *keeper) dropSurvey(i int) {
 func (k *keeper) surveyed(i int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	now := k.clock.mono()
 	for _, s := range k.surveys {
-		if k.nodes[i].phase == steady && !s.from[i] {
+		if k.nodes[i].phase == steady && now >= k.nodes[i].held && !s.from[i] {
 			return true
 		}
 	}

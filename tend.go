@@ -115,7 +115,7 @@ func (n *node) tend() {
 	}
 
 	// 4. Tell the counters to a node that lost its own.
-	if n.marker != noMarker && k.isSteady(n.index) && k.surveyed(n.index) {
+	if n.marker != noMarker && k.surveyed(n.index) {
 		n.confide()
 	}
 }

@@ -48,9 +48,6 @@ func TestOtherSettingsAreRefusedAndBothNamed(t *testing.T) { // FAULTS 56, 57
 // Three names of one server: with two others they would be five nodes, and a majority by themselves.
 func TestOneServerByThreeNamesHasNoVote(t *testing.T) { // FAULTS 33
 	onProcesses(t, func(t *testing.T, r *rig) {
-		if r.Provider() != servers.Processes {
-			t.Skip("a unix socket needs a process")
-		}
 		own := rigOn(t, servers.Start(t, 3, servers.WithProvider(servers.Processes), servers.WithUnixSocket()))
 		at, err := url.Parse(own.Server(0).URL())
 		require.NoError(t, err)
