@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -176,6 +177,7 @@ func TestANodeThatForgotDoesNotLetARivalIn(t *testing.T) { // FAULTS 31
 			x.do(func() { x.errs["acquire"] = "OOM" })
 		}
 		l := mustLock(t, p)
+		synctest.Wait() // until nodes 4 and 5 have refused too
 		for _, x := range ps[3:] {
 			x.do(func() { x.errs["acquire"] = "" })
 		}

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -39,6 +40,7 @@ func TestAClientThatIsCutOffHealsNobody(t *testing.T) {
 			x.do(func() { x.errs["acquire"] = "OOM" })
 		}
 		l := mustLock(t, p)
+		synctest.Wait() // until nodes 4 and 5 have refused too
 		fence := l.Fence()
 		require.Equal(t, high+1, fence)
 		require.NoError(t, l.Unlock(bg))
@@ -77,6 +79,7 @@ func TestAPoolWithoutAGuardIsRefusedWhereOthersHaveOne(t *testing.T) {
 			x.do(func() { x.errs["acquire"] = "OOM" })
 		}
 		l := mustLock(t, p)
+		synctest.Wait() // until nodes 4 and 5 have refused too
 		for _, x := range ps[3:] {
 			x.do(func() { x.errs["acquire"] = "" })
 		}
