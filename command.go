@@ -50,8 +50,8 @@ func (n *node) pack(batch []*request) {
 	n.cmds, n.places, n.used = n.cmds[:0], n.places[:0], [opCount]int{}
 	calls := 0
 	for i := 0; i < len(batch); {
-		k := i
-		for k < len(batch) && k-i < maxTogether && len(batch[k].keys) == 1 && n.state != "" {
+		k, latest := i, int64(0)
+		for k < len(batch) && k-i < maxTogether && n.joins(&latest, batch[k]) {
 			k++
 		}
 		if k-i < 2 {
@@ -69,24 +69,44 @@ func (n *node) pack(batch []*request) {
 	}
 }
 
-// The words of the batch script, made once.
-var words = [opCount]any{opAcquire: "acquire", opRenew: "renew", opRelease: "release"}
+// joins says whether a request can be asked together with those before it. They share the last second of the first that
+// has one: a request whose own is another, for its node timeout, would be refused too early or applied too late. A
+// second less than its own is the one that was added to it.
+func (n *node) joins(latest *int64, r *request) bool {
+	switch {
+	case len(r.keys) != 1 || n.state == "":
+		return false
+	case !r.op.mayCreate():
+		return true
+	case *latest == 0:
+		*latest = r.latest
+	}
+	return r.latest == *latest || r.latest == *latest+1
+}
 
 // together is the call of the batch script for requests of one key. Its arguments point into the requests, and the list
 // of them is used again, so that a request costs no memory here. k is how many such calls the pipeline has already.
 func (n *node) together(k int, rs []*request) redis.Cmder {
 	if k == len(n.calls) {
-		n.calls = append(n.calls, make([]any, 0, 5+7*maxTogether))
+		n.calls = append(n.calls, make([]any, 0, 6+6*maxTogether))
 	}
 	args := append(n.calls[k][:0], "evalsha", batchScript.sha, len(rs)+1)
-	for _, r := range rs {
-		args = append(args, &r.keys[0])
+	var latest any = "0" // where nothing but releases asks for it
+	for i := range rs {
+		args = append(args, &rs[i].keys[0])
+		if r := rs[len(rs)-1-i]; r.op.mayCreate() {
+			latest = &r.latest // in the end the first one's
+		}
 	}
-	args = append(args, &n.state, &n.marker)
+	args = append(args, &n.state, &n.marker, latest)
 	for _, r := range rs {
-		args = append(args, words[r.op], &r.token)
-		if r.op.mayCreate() {
-			args = append(args, &r.millis, &r.latest, &r.fence, &r.stripes[0])
+		switch r.op {
+		case opAcquire:
+			args = append(args, &r.millis, &r.token, &r.fence, &r.stripes[0])
+		case opRenew:
+			args = append(args, "renew", &r.token, &r.fence, &r.stripes[0], &r.millis)
+		default:
+			args = append(args, "release", &r.token)
 		}
 	}
 	n.calls[k] = args

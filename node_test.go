@@ -335,3 +335,34 @@ func FuzzParse(f *testing.F) {
 		require.Equal(t, voteNone, parse(r, val, errors.New("x")).kind)
 	})
 }
+
+// A patient caller's request is not refused for the sake of an impatient one's that left with it.
+func TestRequestsAreAskedTogetherWhereTheyEndTogether(t *testing.T) {
+	n := &node{state: "state"}
+	ask := func(o op, latest int64, keys ...string) *request {
+		return &request{call: &call{op: o, keys: keys}, latest: latest}
+	}
+	for name, c := range map[string]struct {
+		batch []*request
+		want  int // how many of them go into the first call
+	}{
+		"one second":            {[]*request{ask(opAcquire, 100, "a"), ask(opRenew, 100, "b")}, 2},
+		"a second later":        {[]*request{ask(opAcquire, 100, "a"), ask(opAcquire, 101, "b")}, 2},
+		"a second earlier":      {[]*request{ask(opAcquire, 101, "a"), ask(opAcquire, 100, "b")}, 1},
+		"two seconds later":     {[]*request{ask(opAcquire, 100, "a"), ask(opAcquire, 102, "b")}, 1},
+		"two seconds earlier":   {[]*request{ask(opRenew, 102, "a"), ask(opAcquire, 100, "b")}, 1},
+		"two in two steps":      {[]*request{ask(opAcquire, 100, "a"), ask(opAcquire, 101, "b"), ask(opAcquire, 102, "c")}, 2},
+		"releases have no end":  {[]*request{ask(opRelease, 0, "a"), ask(opAcquire, 100, "b"), ask(opRelease, 0, "c")}, 3},
+		"behind a release":      {[]*request{ask(opRelease, 0, "a"), ask(opAcquire, 100, "b"), ask(opAcquire, 102, "c")}, 2},
+		"several keys for each": {[]*request{ask(opAcquire, 100, "a"), ask(opAcquire, 100, "b", "c")}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			latest := int64(0)
+			k := 0
+			for k < len(c.batch) && n.joins(&latest, c.batch[k]) {
+				k++
+			}
+			require.Equal(t, c.want, k)
+		})
+	}
+}

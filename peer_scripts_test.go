@@ -13,19 +13,26 @@ import (
 func (p *peer) batch(args []string) (reply string, cut bool) {
 	n, _ := strconv.Atoi(args[0])
 	keys, args := args[1:n], args[n:]
-	state, marker, args := args[0], args[1], args[2:]
+	state, marker, latest, args := args[0], args[1], args[2], args[3:]
 	all := fmt.Sprintf("*%d\r\n", n)
 	for _, key := range keys {
-		name := args[0]
+		name, ttl, k := args[0], "", 2
+		switch name {
+		case "release":
+		case "renew":
+			ttl, k = args[4], 5
+		default:
+			name, ttl, k = "acquire", name, 4
+		}
 		p.counts[name]++
 		if raw := p.raw[name]; raw != "" {
 			return raw, false
 		}
-		one, k := "", 2
+		one := ""
 		if name == "release" {
 			one = p.script(name, []string{key}, args[1:2])
-		} else if k = 6; p.errs[name] == "" {
-			one = p.script(name, []string{key, state}, []string{args[1], args[2], args[3], marker, args[4], args[5]})
+		} else if p.errs[name] == "" {
+			one = p.script(name, []string{key, state}, []string{args[1], ttl, latest, marker, args[2], args[3]})
 		}
 		if e := p.errs[name]; e != "" {
 			one = "-" + e + "\r\n"

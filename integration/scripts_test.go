@@ -60,7 +60,17 @@ func (s shell) release(token string, keys ...string) (any, error) {
 // request would.
 func (s shell) batch(marker, script, key string, args ...any) (any, error) {
 	s.t.Helper()
-	all := append([]any{marker, "release", "nobody", script}, args...)
+	all := []any{marker, 0, "release", "nobody", script}
+	switch script { // args: token, TTL, last second, fence, stripe
+	case "acquire":
+		all[1], all[4] = args[2], args[1]
+		all = append(all, args[0], args[3], args[4])
+	case "renew":
+		all[1] = args[2]
+		all = append(all, args[0], args[3], args[4], args[1])
+	default:
+		all = append(all, args...)
+	}
 	reply, err := s.run("batch", []string{"nothing", key, "nothing", state}, append(all, "release", "nobody")...)
 	require.NoError(s.t, err)
 	list := reply.([]any)
@@ -356,36 +366,42 @@ func TestBatchScript(t *testing.T) {
 		require.NoError(t, s.c.Set(bg, "held", "another's", ten).Err())
 		require.NoError(t, s.c.HSet(bg, "foreign", "f", "v").Err())
 		require.NoError(t, s.c.HSet(bg, state, "marker", "m", "8", "0000000000000800").Err())
-		soon, past := s.second(1), s.second(-1)
-		reply, err := s.run("batch", []string{"a", "b", "held", "foreign", "late", "a", "a", "b", "gone", state}, "m",
-			"acquire", "t1", 10_000, soon, fence, "7",
-			"acquire", "t2", 10_000, soon, fence, "8",
-			"acquire", "t3", 10_000, soon, fence, "7",
-			"acquire", "t4", 10_000, soon, fence, "7",
-			"acquire", "t5", 10_000, past, fence, "7",
+		reply, err := s.run("batch", []string{"a", "b", "held", "foreign", "a", "a", "b", "gone", state}, "m", s.second(1),
+			10_000, "t1", fence, "7",
+			10_000, "t2", fence, "8",
+			10_000, "t3", fence, "7",
+			10_000, "t4", fence, "7",
 			"release", "t1",
-			"acquire", "t6", 10_000, soon, fence, "7",
-			"renew", "t2", 20_000, soon, "0000000000000801", "8",
-			"renew", "t7", 20_000, soon, "0000000000000900", "9")
+			10_000, "t6", fence, "7",
+			"renew", "t2", "0000000000000801", "8", 20_000,
+			"renew", "t7", "0000000000000900", "9", 20_000)
 		require.NoError(t, err)
 		list := reply.([]any)
-		require.Len(t, list, 10)
+		require.Len(t, list, 9)
 		require.Equal(t, int64(1), list[0], "the proposed fence")
 		require.Equal(t, []any{int64(0), int64(801)}, list[1], "one more than the counter")
 		requireDenied(t, list[2], 1, ten)
 		require.Contains(t, list[3], "WRONGTYPE")
-		require.Equal(t, int64(-1), list[4], "late")
-		require.Equal(t, int64(1), list[5], "released")
-		require.Equal(t, []any{int64(0), int64(701)}, list[6], "above the first one's, although that was in the same call")
-		require.Equal(t, int64(1), list[7], "still ours")
-		require.Equal(t, int64(2), list[8], "refilled")
-		require.True(t, granted(list[9]))
+		require.Equal(t, int64(1), list[4], "released")
+		require.Equal(t, []any{int64(0), int64(701)}, list[5], "above the first one's, although that was in the same call")
+		require.Equal(t, int64(1), list[6], "still ours")
+		require.Equal(t, int64(2), list[7], "refilled")
+		require.True(t, granted(list[8]))
 		require.Equal(t, map[string]string{"marker": "m", "7": "0000000000000701", "8": "0000000000000801", "9": "0000000000000900"},
 			s.c.HGetAll(bg, state).Val())
 		require.Equal(t, "t6", s.c.Get(bg, "a").Val())
 		require.Equal(t, "t2", s.c.Get(bg, "b").Val())
 		require.Equal(t, "t7", s.c.Get(bg, "gone").Val())
 		require.Greater(t, s.c.PTTL(bg, "b").Val(), ten)
+
+		reply, err = s.run("batch", []string{"late", "b", "a", state}, "m", s.second(-1),
+			10_000, "t5", fence, "7",
+			"renew", "t2", "0000000000000802", "8", 30_000,
+			"release", "t6")
+		require.NoError(t, err)
+		require.Equal(t, []any{int64(-1), int64(-1), int64(1)}, reply.([]any)[:3], "a release is never late")
+		require.LessOrEqual(t, s.c.PTTL(bg, "b").Val(), 2*ten)
+		require.Equal(t, "0000000000000801", s.c.HGet(bg, state, "8").Val())
 		require.NoError(t, s.c.FlushAll(bg).Err())
 	})
 }

@@ -1,10 +1,13 @@
 -- batch: what acquire, renew and release do, for many requests of one key each, in their order. One call costs a
--- server half of what the calls one by one would.
+-- server half of what the calls one by one would; the arguments are a third of that, so there are few.
 --
 -- KEYS     a key for each request, and last the hash with this server's marker and fence counters
 -- ARGV[1]  the marker of a steady server; empty where every server without a marker is taken for one
--- ARGV[2]  ... for each request: 'release', token; or
---          'acquire' or 'renew', token, TTL in milliseconds, last second, fence, stripe
+-- ARGV[2]  the last second of this server's clock at which an acquire or a renewal may be applied
+-- ARGV[3]  ... for each request:
+--            'release', token
+--            'renew', token, fence, stripe, TTL in milliseconds
+--            TTL in milliseconds, token, fence, stripe: acquire
 --
 -- Replies with a list: an answer for each request, and last this server's time in microseconds since 1970.
 --   as acquire answers, but 1 for a grant with the proposed fence, and {0, f} for one with another
@@ -18,37 +21,43 @@
 
 local call, pcall, keys, argv = redis.call, redis.pcall, KEYS, ARGV
 local count = #keys - 1
-local state = keys[count + 1]
+local state, marker = keys[count + 1], argv[1]
 local time = call('TIME')
-local second = tonumber(time[1])
 
 -- 1. The marker, and the counters that matter.
-local stripes, at = {'marker'}, 2
+local stripes, at = {'marker'}, 3
 for i = 1, count do
   if argv[at] == 'release' then
     at = at + 2
   else
-    stripes[#stripes + 1] = argv[at + 5]
-    at = at + 6
+    stripes[#stripes + 1] = argv[at + 3]
+    at = at + (argv[at] == 'renew' and 5 or 4)
   end
 end
 local found = pcall('HMGET', state, unpack(stripes))
-local broken = found.err or argv[1] == '' and found[1] -- then only releases can be answered
-local steady = argv[1] == '' or found[1] == argv[1]
+local steady = marker == '' or found[1] == marker
+local no = found.err or marker == '' and found[1] -- then only releases can be answered
+if not no and tonumber(time[1]) > tonumber(argv[2]) then
+  no = -1
+end
 local counters, raised = {}, {}
 for i = 2, #stripes do
   counters[stripes[i]] = found[i] or ''
 end
 
-local function acquire(key, token, ttl, latest, proposed, stripe)
-  if broken then
-    return broken
-  end
-  if second > tonumber(latest) then
-    return -1
-  end
-  if not steady then
-    return -2
+local function failure(reply)
+  return type(reply) == 'table' and reply.err
+end
+
+-- Foreign data under a key is nobody's token, and no reason to give up.
+local function failed(owner)
+  local err = failure(owner)
+  return err and not string.find(err, 'WRONGTYPE', 1, true) and err
+end
+
+local function acquire(key, ttl, token, proposed, stripe)
+  if no or not steady then
+    return no or -2
   end
   local top = counters[stripe]
   local fence = proposed
@@ -57,13 +66,13 @@ local function acquire(key, token, ttl, latest, proposed, stripe)
       return -3
     end
     fence = string.format('%016.0f', tonumber(top) + 1)
-  elseif tonumber(proposed) == 0 then
+  elseif proposed == '0000000000000000' then
     fence = '0000000000000001'
   end
   local set = pcall('SET', key, token, 'NX', 'PX', ttl)
   if not set then
     local owner = pcall('GET', key)
-    if type(owner) == 'table' then
+    if failure(owner) then
       return owner.err
     end
     if owner ~= token then
@@ -73,7 +82,7 @@ local function acquire(key, token, ttl, latest, proposed, stripe)
       set = pcall('SET', key, token, 'PX', ttl)
     end
   end
-  if type(set) == 'table' and set.err then
+  if failure(set) then
     return set.err
   end
   counters[stripe], raised[stripe] = fence, fence
@@ -83,19 +92,13 @@ local function acquire(key, token, ttl, latest, proposed, stripe)
   return {0, tonumber(fence)}
 end
 
-local function renew(key, token, ttl, latest, fence, stripe)
-  if broken then
-    return broken
-  end
-  if second > tonumber(latest) then
-    return -1
+local function renew(key, ttl, token, fence, stripe)
+  if no then
+    return no
   end
   local owner = pcall('GET', key)
   if owner and owner ~= token then
-    if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
-      return owner.err
-    end
-    return steady and 0 or -2
+    return failed(owner) or steady and 0 or -2
   end
   local done
   if owner then
@@ -103,7 +106,7 @@ local function renew(key, token, ttl, latest, fence, stripe)
   else
     done = pcall('SET', key, token, 'PX', ttl, 'NX')
   end
-  if type(done) == 'table' and done.err then
+  if failure(done) then
     return done.err
   end
   if counters[stripe] < fence then
@@ -119,25 +122,25 @@ local function release(key, token)
   local owner = pcall('GET', key)
   if owner == token then
     local deleted = pcall('DEL', key)
-    return type(deleted) == 'table' and deleted.err or deleted
+    return failure(deleted) or deleted
   end
-  if type(owner) == 'table' and not string.find(owner.err, 'WRONGTYPE', 1, true) then
-    return owner.err
-  end
-  return 0
+  return failed(owner) or 0
 end
 
 -- 2. One after the other.
 local replies = {}
-at = 2
+at = 3
 for i = 1, count do
-  if argv[at] == 'release' then
+  local what = argv[at]
+  if what == 'release' then
     replies[i] = release(keys[i], argv[at + 1])
     at = at + 2
+  elseif what == 'renew' then
+    replies[i] = renew(keys[i], argv[at + 4], argv[at + 1], argv[at + 2], argv[at + 3])
+    at = at + 5
   else
-    local answer = argv[at] == 'renew' and renew or acquire
-    replies[i] = answer(keys[i], argv[at + 1], argv[at + 2], argv[at + 3], argv[at + 4], argv[at + 5])
-    at = at + 6
+    replies[i] = acquire(keys[i], what, argv[at + 1], argv[at + 2], argv[at + 3])
+    at = at + 4
   end
 end
 
@@ -149,17 +152,17 @@ for stripe, fence in next, raised do
 end
 if #fields > 0 then
   local done = pcall('HSET', state, unpack(fields))
-  if type(done) == 'table' and done.err then
-    at = 2
+  if failure(done) then
+    at = 3
     for i = 1, count do
       if argv[at] == 'release' then
         at = at + 2
       else
         replies[i] = done.err
-        at = at + 6
+        at = at + (argv[at] == 'renew' and 5 or 4)
       end
     end
   end
 end
-replies[count + 1] = second * 1000000 + time[2]
+replies[count + 1] = time[1] * 1000000 + time[2]
 return replies
