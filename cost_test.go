@@ -45,10 +45,10 @@ func BenchmarkChecks(b *testing.B) {
 			plain := benchPool(b, addrs, false)
 
 			var ops, p50 [2][]float64
-			for range 9 {
+			for range 60 {
 				for i, p := range []*Pool{full, plain} {
 					use([][opCount]script{with, without}[i]) // the pools make their commands as they need them
-					rate, median := contend(b, p, callers, 400*time.Millisecond)
+					rate, median := contend(b, p, callers, 80*time.Millisecond)
 					ops[i], p50[i] = append(ops[i], rate), append(p50[i], float64(median.Nanoseconds()))
 				}
 			}

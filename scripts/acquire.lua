@@ -23,23 +23,21 @@
 -- fence, for the first copy may have failed between its key and its counter. Counters are fixed-width decimals and
 -- compared as text.
 
-local call = redis.call
+local call, argv = redis.call, ARGV
 local time = call('TIME')
-if tonumber(time[1]) > tonumber(ARGV[3]) then
+if tonumber(time[1]) > tonumber(argv[3]) then
   return -1
 end
-local keys, token, ttl, proposed = #KEYS - 1, ARGV[1], ARGV[2], ARGV[5]
+local keys, token, ttl, marker, proposed = #KEYS - 1, argv[1], argv[2], argv[4], argv[5]
 local state = KEYS[keys + 1]
-local found = call('HMGET', state, 'marker', unpack(ARGV, 6))
-if ARGV[4] == '' and found[1] then
-  return found[1]
-elseif ARGV[4] ~= '' and found[1] ~= ARGV[4] then
-  return -2
+local found = argv[7] and call('HMGET', state, 'marker', unpack(argv, 6)) or call('HMGET', state, 'marker', argv[6])
+if found[1] ~= marker and (found[1] or marker ~= '') then
+  return marker == '' and found[1] or -2
 end
 local granted = time[1] * 1000000 + time[2]
 
-local top = ''
-for i = 2, #found do
+local top = found[2] or ''
+for i = 3, #found do
   if found[i] and found[i] > top then
     top = found[i]
   end
@@ -50,12 +48,12 @@ if top >= proposed then
     return -3
   end
   fence = string.format('%016.0f', tonumber(top) + 1)
-elseif tonumber(proposed) == 0 then
+elseif proposed == '0000000000000000' then
   fence = '0000000000000001'
 end
 
 if keys == 1 and call('SET', KEYS[1], token, 'NX', 'PX', ttl) then
-  call('HSET', state, ARGV[6], fence)
+  call('HSET', state, argv[6], fence)
 else
   for i = 1, keys do
     local owner = call('GET', KEYS[i])
@@ -63,8 +61,8 @@ else
       return {i, call('PTTL', KEYS[i])}
     end
   end
-  for i = 6, #ARGV do
-    call('HSET', state, ARGV[i], fence)
+  for i = 6, #argv do
+    call('HSET', state, argv[i], fence)
   end
   for i = 1, keys do
     -- A renewal may have been here before a top-up: a key of ours is never cut short.
