@@ -118,6 +118,9 @@ func (k *keeper) report(i int, change func(*memory)) {
 	if after.phase != watching && after.phase != fresh {
 		delete(k.surveys, i)
 	}
+	if before.phase == unseen && after.phase != unseen {
+		k.acquaintedLocked()
+	}
 	settled := k.settledLocked()
 	k.mu.Unlock()
 	if settled {
@@ -291,10 +294,29 @@ func (k *keeper) openSurvey(i int) {
 	}
 }
 
+// acquaintedLocked looks once more at watches that began while some nodes had not been seen yet: now that one more has
+// been, it may be plain that no majority was steady. Only then, for later on what is known of the others is older than
+// the watch. k.mu must be held.
+func (k *keeper) acquaintedLocked() {
+	if k.couldBeSteadyLocked() {
+		return
+	}
+	for i := range k.nodes {
+		if m := &k.nodes[i]; m.phase == watching || m.phase == fresh {
+			m.alone = true
+		}
+	}
+}
+
 // couldBeSteady says whether a majority may be steady, seen or unseen.
 func (k *keeper) couldBeSteady() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.couldBeSteadyLocked()
+}
+
+// couldBeSteadyLocked is couldBeSteady for who holds k.mu.
+func (k *keeper) couldBeSteadyLocked() bool {
 	could := 0
 	for _, m := range k.nodes {
 		if m.phase == steady || m.phase == away || m.phase == unseen {

@@ -12,8 +12,9 @@ import (
 
 const guard = 30 * time.Second // the default
 
-// guardOver is when a nonce written now has been watched for long enough.
-const guardOver = guard + guard/100 + 10*time.Millisecond
+// guardOver is when a node whose nonce is written now has its vote again: the nonce was watched for long enough, and
+// nodes that became steady at the same time have told each other their counters.
+const guardOver = guard + guard/100 + time.Second
 
 // guarded is a pool that looks after its nodes' memory. The peers have been up for a day.
 func guarded(t *testing.T, ps []*peer, opts ...Option) *Pool {

@@ -128,13 +128,13 @@ func TestOurOwnPauseMarksNobodyAndShortensOurLocks(t *testing.T) { // FAULTS 62
 		require.NoError(t, err)
 		kept := mustLock(t, p)
 		lockAndUnlock(t, other, "b")
-		time.Sleep(2 * time.Second)
+		time.Sleep(2050 * time.Millisecond) // beside the pools' own seconds: no reading may come between the nodes' steps
 		before := time.Until(leased.ValidUntil())
 		for _, x := range ps {
 			x.step(20 * time.Second)
 		}
-		time.Sleep(1100 * time.Millisecond)
-		require.InDelta(t, (before - 21*time.Second).Seconds(), time.Until(leased.ValidUntil()).Seconds(), 0.2)
+		time.Sleep(1500 * time.Millisecond) // a reading a second, and the other nodes' word
+		require.InDelta(t, (before - 21500*time.Millisecond).Seconds(), time.Until(leased.ValidUntil()).Seconds(), 0.2)
 		require.Empty(t, (<-events).Node)
 		require.Equal(t, 5, steadies(ps))
 		require.True(t, kept.Valid())
