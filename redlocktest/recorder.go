@@ -144,8 +144,8 @@ func (r *Recorder) Close(pool *redlock.Pool) error {
 }
 
 // MeasureDelay looks every ten milliseconds how late a timer of this process is
-// and records the worst of each second as [Delayed]. A gap of a tenth of a second
-// or more is recorded as [Frozen]: the process, or the whole machine, stood still.
+// and records the worst of each second as [Delayed]. A tenth of a second or more
+// is recorded as [Frozen] instead: the process, or the whole machine, stood still.
 // It blocks until ctx ends. [History.CheckHonest] excuses what was late because
 // of that, so every process of a test with real time should run it.
 func (r *Recorder) MeasureDelay(ctx context.Context) {
@@ -169,9 +169,9 @@ func (r *Recorder) MeasureDelay(ctx context.Context) {
 		case <-ticker.C:
 		}
 		now := r.history.Now()
-		late := now - before - every
-		worst = max(worst, late)
-		if late >= still {
+		if late := now - before - every; late < still {
+			worst = max(worst, late)
+		} else {
 			r.Add(Record{At: now, Kind: Frozen, Began: before})
 		}
 		if now-began >= report {

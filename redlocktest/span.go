@@ -20,29 +20,30 @@ import (
 // shows it alive. Seen valid after all of these, it lasts until it was seen.
 type span struct {
 	acquired Record
-	proof    Record // the last record that moved end forward: Acquired, Extended, Checked, Releasing
-	finish   Record // Releasing, Lost or Ended: the first of them; its Kind is "" if there is none
+	last     Record // the last of Acquired, Extended and Checked: the holder is alive
+	bound    Record // the last with a Deadline
+	seen     Record // the last time the lock itself said that it is valid: Checked, or Releasing; Kind is "" if it never did
+	finish   Record // Releasing, Lost or Ended: the first of them; Kind is "" if there is none
 	released Record // Kind is "" if Unlock did not return
 	loss     Record // Kind is "" if none was told
-	deadline time.Duration
-	lastSeen time.Duration // the last record that shows the holder alive
-	checked  time.Duration // when it was last seen valid
+
+	validity time.Duration // the longest time from a record to its deadline
 	frozen   time.Duration // how long the process stood still between the deadline and the loss
 	delay    time.Duration // how late its timers were around then, at worst
 }
 
 // end is when the hold stops being believed in, see span.
 func (s *span) end() time.Duration {
-	end := time.Duration(math.MaxInt64)
-	if s.deadline > 0 {
-		end = s.deadline
+	end := never
+	if s.bound.Kind != "" {
+		end = s.bound.Deadline
 	}
 	if s.finish.Kind != "" {
 		end = min(end, s.finish.At)
 	} else {
-		end = min(end, s.lastSeen)
+		end = min(end, s.last.At)
 	}
-	return max(end, s.checked)
+	return max(end, s.seen.At)
 }
 
 func (s *span) heldFor() time.Duration {
@@ -52,9 +53,11 @@ func (s *span) heldFor() time.Duration {
 	return s.finish.At - s.acquired.At
 }
 
-// due is the last moment at which a loss had to be told. The lock may know of a
-// later deadline than was recorded while it was held.
-func (s *span) due() time.Duration { return max(s.deadline, s.loss.Deadline) }
+// due is the last moment at which a loss had to be told: not before Lock
+// returned. The lock may know of a later deadline than was recorded.
+func (s *span) due() time.Duration {
+	return max(s.bound.Deadline, s.loss.Deadline, s.acquired.At)
+}
 
 // lateness is how long after its deadline a loss was told, less the time in which
 // the process stood still.
@@ -64,6 +67,9 @@ func (s *span) lateness() time.Duration {
 	}
 	return max(0, s.loss.At-s.due()-s.frozen)
 }
+
+// never is a time that does not come.
+const never = time.Duration(math.MaxInt64)
 
 // holdKey tells holds apart. Records made by hand may have no Hold.
 type holdKey struct{ client, hold string }
@@ -84,8 +90,8 @@ func spansOf(records []Record) []*span {
 		}
 		key := holdKey{r.Client, r.Hold}
 		if r.Kind == Acquired {
-			s := &span{acquired: r}
-			s.note(r)
+			s := &span{}
+			s.begin(r)
 			all = append(all, s)
 			current[key] = s
 			if open[r.Client] == nil {
@@ -103,24 +109,28 @@ func spansOf(records []Record) []*span {
 			delete(open[r.Client], s)
 		}
 	}
-	excuse(all, records)
+	excuseAll(all, stillBy(records))
 	return all
+}
+
+// begin makes s a hold of which nothing is known but its acquisition.
+func (s *span) begin(acquired Record) {
+	s.acquired = acquired
+	s.note(acquired)
 }
 
 // note adds what r, a record of this hold, tells about it.
 func (s *span) note(r Record) {
 	switch r.Kind {
 	case Acquired, Extended, Checked:
-		if s.finish.Kind != "" && r.Kind != Checked {
-			return // it was seen to move, and recorded, while others ended it
-		}
-		s.lastSeen, s.proof = max(s.lastSeen, r.At), r
-		if r.Deadline > 0 {
-			s.deadline = r.Deadline
-		}
 		if r.Kind == Checked {
-			s.checked = max(s.checked, r.At)
+			s.seen = r
 		}
+		if s.finish.Kind != "" {
+			return // what is recorded at the same time by another goroutine
+		}
+		s.last = r
+		s.limit(r)
 	case Releasing, Lost, Ended:
 		if r.Kind == Lost && s.loss.Kind == "" {
 			s.loss = r
@@ -129,8 +139,9 @@ func (s *span) note(r Record) {
 			return
 		}
 		s.finish = r
-		if r.Kind == Releasing && r.Deadline > 0 { // still valid then, as the lock itself said
-			s.deadline, s.checked, s.proof = r.Deadline, max(s.checked, r.At), r
+		if r.Kind == Releasing && r.Deadline > 0 {
+			s.seen = r
+			s.limit(r)
 		}
 	case Released:
 		if s.released.Kind == "" {
@@ -139,40 +150,57 @@ func (s *span) note(r Record) {
 	}
 }
 
-// excuse finds what may have kept each loss from being told in time.
-func excuse(all []*span, records []Record) {
-	still := map[string][]Record{} // Frozen and Delayed by client
-	for _, r := range records {
-		if r.Kind == Frozen || r.Kind == Delayed {
-			still[r.Client] = append(still[r.Client], r)
-		}
+func (s *span) limit(r Record) {
+	if r.Deadline > 0 {
+		s.bound = r
+		s.validity = max(s.validity, r.Deadline-r.At)
 	}
+}
+
+// excuseAll finds what may have kept each loss from being told in time.
+func excuseAll(all []*span, still map[string][]Record) {
 	for _, s := range all {
-		if s.loss.Kind == "" || s.loss.At <= s.due() {
-			continue
-		}
-		for _, r := range overlapping(still[s.acquired.Client], s.due(), s.loss.At) {
-			if r.Kind == Delayed {
-				s.delay = max(s.delay, r.Late)
-			} else {
-				s.frozen += min(r.At, s.loss.At) - max(r.Began, s.due())
-			}
+		if s.loss.Kind != "" && s.loss.At > s.due() {
+			s.frozen, s.delay = excuse(still[s.acquired.Client], s.due(), s.loss.At)
 		}
 	}
 }
 
-// overlapping picks those of records, in the order of At, whose time from Began
-// to At has a moment in common with the one given. None may be longer than a
-// minute, but for Frozen ones of which there are few.
+// stillBy are the Frozen and Delayed records of each client.
+func stillBy(records []Record) map[string][]Record {
+	by := map[string][]Record{}
+	for _, r := range records {
+		if r.Kind == Frozen || r.Kind == Delayed {
+			by[r.Client] = append(by[r.Client], r)
+		}
+	}
+	return by
+}
+
+// excuse is how long a process stood still from from to to, and how late its
+// timers were at worst around then, by its Frozen and Delayed records.
+func excuse(still []Record, from, to time.Duration) (frozen, delay time.Duration) {
+	for _, r := range overlapping(still, from, to) {
+		if r.Kind == Delayed {
+			delay = max(delay, r.Late)
+		} else {
+			frozen += min(r.At, to) - max(r.Began, from)
+		}
+	}
+	return frozen, delay
+}
+
+// overlapping picks those Frozen and Delayed records of one client, in the order
+// of At, whose time from Began to At has a moment in common with the one given.
 func overlapping(records []Record, from, to time.Duration) []Record {
 	first, _ := slices.BinarySearchFunc(records, from, func(r Record, at time.Duration) int { return cmp.Compare(r.At, at) })
 	var found []Record
 	for _, r := range records[first:] {
+		if r.Began > to+time.Minute { // they follow each other, give or take a report
+			break
+		}
 		if r.Began < to && r.At > from {
 			found = append(found, r)
-		}
-		if r.Began > to+time.Minute {
-			break
 		}
 	}
 	return found

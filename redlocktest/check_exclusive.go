@@ -1,0 +1,69 @@
+package redlocktest
+
+import (
+	"fmt"
+	"time"
+)
+
+// exclusive finds the overlap that takes the least time to show.
+func (c *checked) exclusive() *Violation {
+	var worst *Violation
+	var shortest time.Duration
+	count := 0
+	all, names := c.byResource()
+	for _, name := range names {
+		var last *span // of those so far, the one that ends last
+		for _, s := range all[name] {
+			if last != nil && last.end() > s.acquired.At && s.credible() {
+				count++
+				if took := s.acquired.At - last.acquired.At; worst == nil || took < shortest {
+					worst, shortest = overlap(name, last, s), took
+				}
+			}
+			if last == nil || s.end() > last.end() {
+				last = s
+			}
+		}
+	}
+	if worst != nil {
+		worst.More = count - 1
+	}
+	return worst
+}
+
+// overlap describes two holds of one resource at the same time.
+func overlap(resource string, a, b *span) *Violation {
+	records := a.records()
+	zero := a.acquired.At
+	text := fmt.Sprintf("two holds of %q at the same time: that of %s is believed in until %s, that of %s from %s", resource,
+		a.acquired.Client, since(zero, a.end()), b.acquired.Client, since(zero, b.acquired.At))
+	return &Violation{Rule: RuleExclusive, Text: text, Records: append(records, b.acquired)}
+}
+
+// credible says whether the lock was believed in when Lock returned: not where
+// the process was frozen on the way, past the deadline.
+func (s *span) credible() bool {
+	return s.acquired.Deadline == 0 || s.acquired.Deadline > s.acquired.At || s.seen.Kind != ""
+}
+
+// records are those that say from when until when the hold lasted, and no other.
+func (s *span) records() []Record {
+	all := []Record{s.acquired}
+	add := func(r Record) {
+		if r.Kind != "" && r.Kind != Acquired {
+			all = append(all, r)
+		}
+	}
+	switch end := s.end(); {
+	case s.seen.Kind != "" && s.seen.At == end:
+		add(s.seen)
+	case s.finish.Kind == "":
+		add(s.last)
+	default:
+		if s.acquired.Deadline > 0 && s.acquired.Deadline < end {
+			add(s.bound)
+		}
+		add(s.finish)
+	}
+	return all
+}
