@@ -144,16 +144,13 @@ func operations(holds []*span) []porcupine.Operation {
 // one that cannot. Then it forgets what is known of a hold's end where it does not
 // matter.
 func shrink(holds []*span) []*span {
-	left := closestPair(holds)
-	if left == nil {
-		left = append(left, holds...)
-		for i := 0; i < len(left); {
-			without := append(append([]*span(nil), left[:i]...), left[i+1:]...)
-			if explained(without) {
-				i++
-			} else {
-				left = without
-			}
+	left := append([]*span(nil), holds...)
+	for i := 0; i < len(left); {
+		without := append(append([]*span(nil), left[:i]...), left[i+1:]...)
+		if explained(without) {
+			i++
+		} else {
+			left = without
 		}
 	}
 	for i, s := range left {
@@ -164,19 +161,6 @@ func shrink(holds []*span) []*span {
 		}
 	}
 	return left
-}
-
-// closestPair returns the two holds that are unexplained and closest in the order
-// of acquisition, nil if it takes more than two.
-func closestPair(holds []*span) []*span {
-	for distance := 1; distance < len(holds); distance++ {
-		for i := range holds[distance:] {
-			if pair := []*span{holds[i], holds[i+distance]}; !explained(pair) {
-				return pair
-			}
-		}
-	}
-	return nil
 }
 
 func unexplained(resource string, holds []*span) *Violation {

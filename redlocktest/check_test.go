@@ -191,6 +191,10 @@ func TestViolationsAreConvictedByTheShortestPiece(t *testing.T) {
 			records: []Record{wrote(1, 0, "1", 1, 1), unsureWrite(2, "1", 1), wrote(4, 3, "2", 2, 3), wrote(6, 5, "2", 2, 5)},
 			rule:    RuleStore, piece: []int{2, 3}, text: "from 3 to 5",
 		},
+		"an unknown one explains once": {
+			records: []Record{wrote(1, 0, "1", 1, 1), unsureWrite(2, "1", 1), wrote(4, 3, "1", 1, 3), wrote(6, 5, "1", 1, 5)},
+			rule:    RuleStore, piece: []int{2, 3},
+		},
 		"an unknown one of a later owner explains nothing": {
 			records: []Record{wrote(1, 0, "1", 1, 1), wrote(4, 3, "2", 2, 3), unsureWrite(9, "3", 3)},
 			rule:    RuleStore, piece: []int{0, 1},
@@ -321,6 +325,12 @@ func TestTheWindowForCausesCanBeSet(t *testing.T) {
 	require.NoError(t, h.CheckHonest(0, WithCauseWindow(394*ms)))
 }
 
+func TestTheWindowForCausesEndsAtTheDeadline(t *testing.T) {
+	h := historyOf(fault(5, text("cut")), healed(90, text("cut")), acquired(10, 0, "a", "1", 1, 100),
+		event(900, Lost, "a", "1", until(100), text("no quorum")))
+	require.NoError(t, h.CheckHonest(time.Second), "however late it was told")
+}
+
 func TestTheSlackIsExact(t *testing.T) {
 	h := historyOf(acquired(300, 290, "a", "1", 1, 400), event(401, Lost, "a", "1", until(400), text(LeaseOver)))
 	require.NoError(t, h.CheckHonest(ms))
@@ -357,6 +367,30 @@ func TestAnUnreadableHistoryPassesNoCheck(t *testing.T) {
 	for _, err := range []error{h.Check(), h.CheckExclusive(), h.CheckFences(), h.CheckStore(), h.CheckHonest(0), h.CheckClean()} {
 		require.ErrorContains(t, err, "recording")
 	}
+}
+
+// To porcupine an overlap is a mutex with two holders; it takes the ends of the
+// first to show it.
+func TestTheFencesShowAnOverlapToo(t *testing.T) {
+	records := []Record{acquired(10, 0, "a", "1", 1, 100), event(12, Checked, "a", "1"), acquired(20, 15, "b", "2", 2, 120),
+		event(30, Releasing, "a", "1"), event(35, Released, "a", "1"), event(40, Releasing, "b", "2")}
+	v := violation(t, historyOf(records...).CheckFences(), RuleFences)
+	require.Equal(t, []Record{records[0], records[2], records[3]}, v.Records)
+	require.Contains(t, v.Text, "in no order")
+}
+
+// A call that lasts for a whole piece, and was over when it returned, had its lock
+// at a moment that only its fence tells.
+func TestACallThatSpansACutIsComparedWithAllOfThem(t *testing.T) {
+	var records []Record
+	for i := range 200 {
+		records = append(records, acquired(10*i+5, 10*i+4, "c", itoa(i), uint64(10*i+10), 10*i+100), event(10*i+8, Releasing, "c", itoa(i)))
+	}
+	frozen := func(fence uint64) Record { return acquired(1500, 101, "frozen", "f", fence, 102) } // after the tenth of them
+	require.NoError(t, historyOf(append(records, frozen(101))...).CheckFences())
+	v := violation(t, historyOf(append(records, frozen(50))...).CheckFences(), RuleFences)
+	require.Len(t, v.Records, 2)
+	require.Equal(t, "f", v.Records[1].Hold)
 }
 
 // What may have been cut away must not hide anything: long histories, convicted

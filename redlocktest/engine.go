@@ -177,7 +177,12 @@ func (e *engine) hook(c *server.Peer, cmd string, args ...string) bool {
 	if blocking[cmd] {
 		return false
 	}
+	alone := !s.multi && cmd != "MULTI"
 	e.execute(c, s, cmd, args)
+	if alone && e.node.faults.takeReplay(cmd) {
+		e.capture(c, cmd, args)
+		e.node.faults.count(cmd)
+	}
 	return true
 }
 

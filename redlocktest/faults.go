@@ -27,6 +27,7 @@ const (
 	dropNone = iota
 	dropCut
 	dropSilent
+	replayed // no drop, but counted like one
 )
 
 // faults are a node's switches and counters for commands. They outlive its
@@ -106,11 +107,20 @@ func (f *faults) addDrop(how, n int, commands []string) {
 
 // takeDrop says what must happen to the reply of cmd, and counts it.
 func (f *faults) takeDrop(cmd string) int {
+	return f.take(cmd, func(how int) bool { return how != replayed })
+}
+
+// takeReplay says whether cmd is to be executed twice, and counts it.
+func (f *faults) takeReplay(cmd string) bool {
+	return f.take(cmd, func(how int) bool { return how == replayed }) == replayed
+}
+
+func (f *faults) take(cmd string, wanted func(how int) bool) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range f.drops {
 		d := &f.drops[i]
-		if d.left > 0 && (d.commands[cmd] || len(d.commands) == 0 && !setup[cmd]) {
+		if d.left > 0 && wanted(d.how) && (d.commands[cmd] || len(d.commands) == 0 && !setup[cmd]) {
 			d.left--
 			return d.how
 		}

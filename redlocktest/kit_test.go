@@ -55,6 +55,10 @@ func dial(t testing.TB, addr string) *wire {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
+	return newWire(t, conn)
+}
+
+func newWire(t testing.TB, conn net.Conn) *wire {
 	return &wire{Conn: conn, t: t, r: bufio.NewReader(conn)}
 }
 

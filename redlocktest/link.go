@@ -26,20 +26,23 @@ type link struct {
 	in     *queue
 	out    *queue
 	closed chan struct{} // the node closed its side
+	gone   chan struct{} // the client closed its side
 	dead   chan struct{} // killed: nothing that waits is of use to anybody
 
 	closeOnce sync.Once
 	killOnce  sync.Once
 	parts     atomic.Int32 // receive, deliver and the node's side: what still runs
 
-	tainted bool // guarded by proxy.mu: bytes are missing, so nothing more may pass
+	tainted [2]bool   // guarded by proxy.mu: bytes are missing on that way, so nothing more may pass
+	orphan  bool      // the same: the server's side died without a word
+	resume  time.Time // when the node may read on; the node's side alone uses it
 }
 
 func newLink(p *Proxy, client net.Conn) *link {
 	l := &link{
 		proxy: p, client: client,
 		in: newQueue(requestLimit), out: newQueue(replyLimit),
-		closed: make(chan struct{}), dead: make(chan struct{}),
+		closed: make(chan struct{}), gone: make(chan struct{}), dead: make(chan struct{}),
 	}
 	l.parts.Store(3)
 	return l
@@ -57,11 +60,12 @@ func (l *link) partDone() {
 // What has arrived by then is still executed.
 func (l *link) receive() {
 	defer l.partDone()
+	defer close(l.gone)
 	defer l.in.finish()
 	buf := make([]byte, readSize)
 	for {
 		n, err := l.client.Read(buf)
-		if n > 0 && !l.proxy.swallows(l) && !l.accept(append([]byte(nil), buf[:n]...)) {
+		if n > 0 && !l.proxy.swallows(l, requests) && !l.accept(append([]byte(nil), buf[:n]...)) {
 			return
 		}
 		if err != nil {
@@ -73,7 +77,7 @@ func (l *link) receive() {
 // accept queues data for the node and waits while the queue is full. It
 // reports false if nobody will read it.
 func (l *link) accept(data []byte) bool {
-	for !l.in.push(data, time.Time{}) {
+	for !l.in.push(chunk{data: data}) {
 		select {
 		case <-l.in.space:
 		case <-l.closed:
@@ -88,24 +92,35 @@ func (l *link) accept(data []byte) bool {
 // Read gives the node what the client sent. It blocks while the proxy is
 // frozen, and returns io.EOF once the client has closed and all it sent is read.
 func (l *link) Read(b []byte) (int, error) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
 		g := l.proxy.gate()
-		if !g.frozen {
+		var due <-chan time.Time
+		switch wait := time.Until(l.resume); {
+		case g.frozen:
+		case g.rate > 0 && wait > 0:
+			timer.Reset(wait)
+			due = timer.C
+		default:
 			c, ok, done := l.in.head()
 			if done {
 				return 0, io.EOF
 			}
 			if ok {
-				n := copy(b, c.data)
+				n, pause := g.ration(min(len(b), len(c.data)))
+				copy(b, c.data[:n])
 				l.in.advance(n)
-				if l.proxy.swallows(l) {
+				if l.proxy.swallows(l, requests) {
 					continue
 				}
+				l.resume = time.Now().Add(pause)
 				return n, nil
 			}
 		}
 		select {
 		case <-l.in.ready:
+		case <-due:
 		case <-g.changed:
 		case <-l.closed:
 			return 0, net.ErrClosed
@@ -124,7 +139,7 @@ func (l *link) Write(b []byte) (int, error) {
 	default:
 	}
 	l.proxy.dropReply(l)
-	if !l.out.push(append([]byte(nil), b...), time.Now()) {
+	if !l.out.push(chunk{append([]byte(nil), b...), time.Now(), l.proxy.luck()}) {
 		l.cut()
 	}
 	return len(b), nil
@@ -149,26 +164,34 @@ func (l *link) deliver() {
 	defer l.client.Close()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	var resume time.Time // of a trickle
 	for {
 		g := l.proxy.gate()
 		c, ok, done := l.out.head()
 		if done {
+			l.linger()
 			return
 		}
 		// 1. Wait for a reply, for the thaw, for the delay: one of them, then look again.
 		var due <-chan time.Time
-		switch wait := time.Until(c.at.Add(g.delay)); {
+		arrival := c.at.Add(g.delay + time.Duration(c.luck*float64(g.jitter)))
+		if g.rate > 0 && resume.After(arrival) {
+			arrival = resume
+		}
+		switch wait := time.Until(arrival); {
 		case !ok, g.frozen:
 		case wait > 0:
 			timer.Reset(wait)
 			due = timer.C
 		default:
-			// 2. Pass it on.
-			l.out.advance(len(c.data))
-			if l.proxy.swallows(l) {
+			// 2. Pass it on, or as much of it as may pass at once.
+			n, pause := g.ration(len(c.data))
+			resume = time.Now().Add(pause)
+			l.out.advance(n)
+			if l.proxy.swallows(l, replies) {
 				continue
 			}
-			if _, err := l.client.Write(c.data); err != nil {
+			if _, err := l.client.Write(c.data[:n]); err != nil {
 				l.out.abort()
 				return
 			}
@@ -181,6 +204,18 @@ func (l *link) deliver() {
 		case <-l.dead:
 			return
 		}
+	}
+}
+
+// linger keeps the client of a connection whose server died without a word waiting
+// until it closes.
+func (l *link) linger() {
+	if !l.proxy.orphaned(l) {
+		return
+	}
+	select {
+	case <-l.gone:
+	case <-l.dead:
 	}
 }
 

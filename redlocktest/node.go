@@ -100,13 +100,20 @@ func (n *Node) stopLocked() {
 
 // Restart stops the node if it runs and starts it again, at the same address:
 // empty, with a new run id, an uptime of zero and no loaded scripts. The clock
-// keeps its steps. The error says that the address was taken meanwhile or that
+// keeps its steps and its rate. [Node.RestartWithData] and [Node.RestartFrom] keep
+// data. The error says that the address was taken meanwhile or that
 // the node was closed.
 func (n *Node) Restart() error { return n.start(0) }
 
 func (n *Node) start(uptime time.Duration) error {
 	n.life.Lock()
 	defer n.life.Unlock()
+	return n.startLocked(uptime, nil)
+}
+
+// startLocked is a new run of the node, with the data of a snapshot if there is
+// one. n.life must be held.
+func (n *Node) startLocked(uptime time.Duration, s *Snapshot) error {
 	if n.closed {
 		return errors.New("redlocktest: the node is closed")
 	}
@@ -114,6 +121,13 @@ func (n *Node) start(uptime time.Duration) error {
 	e, err := startEngine(n, n.password, uptime)
 	if err != nil {
 		return fmt.Errorf("redlocktest: starting %s: %w", n.Addr(), err)
+	}
+	if s != nil {
+		e.with(func(m miniDB) { err = s.load(m, n.clock.now()) })
+		if err != nil {
+			e.close()
+			return err
+		}
 	}
 	n.engine.Store(e)
 	return n.proxy.Refuse(false)
@@ -149,6 +163,33 @@ func (n *Node) Delay(d time.Duration) { n.proxy.Delay(d) }
 // BlackHole makes the network eat all that is sent, see [Proxy.BlackHole].
 func (n *Node) BlackHole(on bool) { n.proxy.BlackHole(on) }
 
+// BlackHoleRequests eats what clients send, see [Proxy.BlackHoleRequests].
+func (n *Node) BlackHoleRequests(on bool) { n.proxy.BlackHoleRequests(on) }
+
+// BlackHoleReplies eats what the node answers, see [Proxy.BlackHoleReplies].
+func (n *Node) BlackHoleReplies(on bool) { n.proxy.BlackHoleReplies(on) }
+
+// Jitter adds a random time below max to the way of each reply, see [Proxy.Jitter].
+func (n *Node) Jitter(max time.Duration, seed uint64) { n.proxy.Jitter(max, seed) }
+
+// Trickle slows bytes down, see [Proxy.Trickle].
+func (n *Node) Trickle(bytesPerSecond int) { n.proxy.Trickle(bytesPerSecond) }
+
+// HalfOpen makes the node forget its connections without closing them, see
+// [Proxy.HalfOpen].
+func (n *Node) HalfOpen() { n.proxy.HalfOpen() }
+
+// RefuseNew makes new connections be refused and leaves the present ones alone. It
+// ends with a restart.
+func (n *Node) RefuseNew(on bool) error {
+	n.life.Lock()
+	defer n.life.Unlock()
+	if n.engine.Load() == nil {
+		return nil // a stopped node refuses anyway
+	}
+	return n.proxy.RefuseNew(on)
+}
+
 // Cut closes all current connections, see [Proxy.Cut].
 func (n *Node) Cut() { n.proxy.Cut() }
 
@@ -166,6 +207,15 @@ func (n *Node) Connections() int { return n.proxy.Connections() }
 // set up a connection (HELLO, AUTH, CLIENT, SELECT). A new k replaces the last
 // one for the same commands; 0 ends all.
 func (n *Node) DropReplies(k int, commands ...string) { n.faults.addDrop(dropCut, k, commands) }
+
+// ReplayRequests executes the next k requests of the given commands twice, as if
+// the network had doubled them; only the first reply is sent. Without commands it
+// means all but those that set up a connection. Blocking commands and those inside
+// of MULTI are not replayed. A new k replaces the last one for the same commands; 0
+// ends all.
+func (n *Node) ReplayRequests(k int, commands ...string) {
+	n.faults.addDrop(replayed, k, commands)
+}
 
 // SwallowReplies is [Node.DropReplies] with silence in place of the break: the
 // connection stays open and never answers again, while what is sent on it is

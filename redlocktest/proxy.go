@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -26,11 +27,12 @@ type Proxy struct {
 	attach  func(*link)
 	running sync.WaitGroup // accept loops, both directions of each link, pumps
 
-	mu       sync.Mutex // guards the fields below, and link.tainted
+	mu       sync.Mutex // guards the fields below, and link.tainted and link.orphan
 	state    gate
-	hole     bool
+	holes    [2]bool      // by direction
 	drops    int          // replies to drop, cutting the connection
 	mutes    int          // replies to drop, silencing the connection
+	random   *rand.Rand   // of the jitter; nil while there is none
 	listener net.Listener // nil while connections are refused
 	links    map[*link]struct{}
 	closed   bool
@@ -41,6 +43,8 @@ type Proxy struct {
 type gate struct {
 	frozen  bool
 	delay   time.Duration
+	jitter  time.Duration // at most so much more, by chunk.luck
+	rate    int           // bytes a second of each direction of a connection; 0: no limit
 	changed chan struct{}
 }
 
@@ -97,24 +101,6 @@ func (p *Proxy) Thaw() { p.change(func(g *gate) { g.frozen = false }) }
 // way. It is latency, not a rate limit: replies keep their order and travel
 // side by side.
 func (p *Proxy) Delay(d time.Duration) { p.change(func(g *gate) { g.delay = d }) }
-
-// BlackHole makes the network eat everything: connections are accepted, bytes
-// are read and thrown away, nothing is executed, nothing is answered. When it
-// ends, connections that lost bytes are cut; idle ones go on.
-func (p *Proxy) BlackHole(on bool) {
-	p.mu.Lock()
-	p.hole = on
-	var broken []*link
-	for l := range p.links {
-		if l.tainted && !on {
-			broken = append(broken, l)
-		}
-	}
-	p.mu.Unlock()
-	for _, l := range broken {
-		l.cut()
-	}
-}
 
 // DropReplies cuts the connection at the next n replies, each instead of
 // passing it on: the request was executed, the client sees its connection
@@ -277,14 +263,6 @@ func (p *Proxy) change(f func(*gate)) {
 	f(&p.state)
 	close(p.state.changed)
 	p.state.changed = make(chan struct{})
-}
-
-// swallows reports whether bytes of l vanish. Once some did, all others must.
-func (p *Proxy) swallows(l *link) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	l.tainted = l.tainted || p.hole
-	return l.tainted
 }
 
 // dropReply is asked before each reply of l, and ends its replies if one is to

@@ -13,6 +13,7 @@ const chunkOverhead = 64
 type chunk struct {
 	data []byte
 	at   time.Time
+	luck float64 // which part of the longest jitter it takes
 }
 
 // queue holds the bytes of one direction of a connection, in order. It has one
@@ -33,9 +34,9 @@ func newQueue(limit int) *queue {
 	return &queue{limit: limit, ready: make(chan struct{}, 1), space: make(chan struct{}, 1)}
 }
 
-// push adds data, which the queue keeps. It reports false, and adds nothing,
+// push adds c, whose data the queue keeps. It reports false, and adds nothing,
 // if the queue is full. What is pushed after the end vanishes.
-func (q *queue) push(data []byte, at time.Time) bool {
+func (q *queue) push(c chunk) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.done || q.mute {
@@ -44,8 +45,8 @@ func (q *queue) push(data []byte, at time.Time) bool {
 	if q.size+len(q.chunks)*chunkOverhead >= q.limit {
 		return false
 	}
-	q.chunks = append(q.chunks, chunk{data, at})
-	q.size += len(data)
+	q.chunks = append(q.chunks, c)
+	q.size += len(c.data)
 	wake(q.ready)
 	return true
 }

@@ -222,6 +222,7 @@ func pipeNode(t *testing.T, name string) (*Node, *redis.Client) {
 	n := &Node{faults: newFaults(), proxy: &Proxy{state: gate{changed: make(chan struct{})}, links: map[*link]struct{}{}}}
 	e, err := startEngine(n, "", firstUptime)
 	require.NoError(t, err)
+	n.engine.Store(e)
 	client := redis.NewClient(&redis.Options{Addr: name, Dialer: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		l := newLink(n.proxy, far)

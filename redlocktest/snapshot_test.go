@@ -1,0 +1,122 @@
+package redlocktest
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+func TestARestartWithDataKeepsAllButTheRun(t *testing.T) {
+	ctx := testContext(t)
+	n := Start(t, 1).Node(0)
+	c := bare(t, n.Addr(), func(o *redis.Options) { o.MaxRetries = 3 })
+	require.NoError(t, c.Set(ctx, "string", "v", 0).Err())
+	require.NoError(t, c.Set(ctx, "short", "v", time.Hour).Err())
+	require.NoError(t, c.HSet(ctx, "hash", "f", "1", "g", "2").Err())
+	require.NoError(t, c.RPush(ctx, "list", "a", "b").Err())
+	require.NoError(t, c.SAdd(ctx, "set", "a", "b").Err())
+	require.NoError(t, c.ZAdd(ctx, "zset", redis.Z{Score: 2, Member: "a"}, redis.Z{Score: 1, Member: "b"}).Err())
+	other := bare(t, n.Addr(), func(o *redis.Options) { o.DB = 3 })
+	require.NoError(t, other.Set(ctx, "elsewhere", "v", 0).Err())
+	sha, err := c.ScriptLoad(ctx, "return 1").Result()
+	require.NoError(t, err)
+	run := n.RunID()
+
+	require.NoError(t, n.RestartWithData())
+	require.NotEqual(t, run, n.RunID())
+	require.Equal(t, []string{"hash", "list", "set", "short", "string", "zset"}, n.Keys())
+	require.Equal(t, map[string]string{"f": "1", "g": "2"}, c.HGetAll(ctx, "hash").Val())
+	require.Equal(t, []string{"a", "b"}, c.LRange(ctx, "list", 0, -1).Val())
+	require.Equal(t, []string{"a", "b"}, c.SMembers(ctx, "set").Val())
+	require.Equal(t, []string{"b", "a"}, c.ZRange(ctx, "zset", 0, -1).Val())
+	require.Equal(t, "v", bare(t, n.Addr(), func(o *redis.Options) { o.DB = 3 }).Get(ctx, "elsewhere").Val())
+	require.Equal(t, NoExpiry, n.TTL("string"))
+	require.InDelta(t, time.Hour, n.TTL("short"), float64(time.Minute))
+	require.Equal(t, []bool{false}, c.ScriptExists(ctx, sha).Val())
+	require.Equal(t, "0", c.InfoMap(ctx, "server").Item("Server", "uptime_in_seconds"))
+}
+
+func TestAnOldSnapshotBringsBackWhatWasThereThen(t *testing.T) {
+	n := Start(t, 1).Node(0)
+	n.Set("released", "token", 0)
+	n.Set("short", "token", time.Hour)
+	s, err := n.Snapshot()
+	require.NoError(t, err)
+	n.Del("released")
+	n.Set("held", "token", 0)
+	n.StepClock(59 * time.Minute)
+	require.NoError(t, n.RestartFrom(s))
+	require.Equal(t, []string{"released", "short"}, n.Keys())
+	require.InDelta(t, time.Minute, n.TTL("short"), float64(10*time.Second), "it expires at an instant, not after a while")
+	n.StepClock(time.Minute)
+	require.NoError(t, n.RestartFrom(s))
+	require.Equal(t, []string{"released"}, n.Keys())
+}
+
+func TestARestartWithDataLosesNothingThatWasAnswered(t *testing.T) {
+	ctx := testContext(t)
+	n := Start(t, 1).Node(0)
+	answered := make(chan string, 10_000)
+	go func() {
+		defer close(answered)
+		c := bare(t, n.Addr())
+		for i := range cap(answered) {
+			if c.Set(ctx, itoa(i), "v", 0).Err() != nil {
+				return
+			}
+			answered <- itoa(i)
+		}
+	}()
+	require.NoError(t, n.WaitRequests(ctx, "SET", 20))
+	require.NoError(t, n.RestartWithData())
+	for key := range answered {
+		_, ok := n.Get(key)
+		require.True(t, ok, key)
+	}
+}
+
+func TestAStreamIsInNoSnapshot(t *testing.T) {
+	ctx := testContext(t)
+	n := Start(t, 1).Node(0)
+	require.NoError(t, n.Client().XAdd(ctx, &redis.XAddArgs{Stream: "s", Values: []string{"a", "b"}}).Err())
+	require.ErrorContains(t, n.RestartWithData(), `"s", a stream`)
+	require.NoError(t, n.Client().Ping(ctx).Err(), "and the node goes on")
+	require.Equal(t, []string{"s"}, n.Keys())
+}
+
+func TestAStoppedNodeHasNoDataToKeep(t *testing.T) {
+	n := Start(t, 1).Node(0)
+	n.Set("k", "v", 0)
+	n.Stop()
+	require.NoError(t, n.RestartWithData())
+	require.Empty(t, n.Keys())
+}
+
+func TestAClockRunsAtItsRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, client := pipeNode(t, "10.0.0.1:6379")
+		begin := time.Now()
+		n.StepClock(time.Hour)
+		n.ClockRate(0.25)
+		n.Set("k", "v", 10*time.Second)
+		time.Sleep(7999 * time.Millisecond)
+		require.Equal(t, 1250*time.Microsecond, n.TTL("k"))
+		time.Sleep(time.Millisecond)
+		require.Equal(t, NoKey, n.TTL("k"))
+		server, err := client.Time(t.Context()).Result()
+		require.NoError(t, err)
+		require.Equal(t, time.Hour+10*time.Second, server.Sub(begin))
+		n.ClockRate(0)
+		time.Sleep(time.Second)
+		require.Equal(t, time.Hour+11*time.Second, n.Now().Sub(begin), "it keeps what it gained")
+		n.ClockRate(-0.5)
+		time.Sleep(2 * time.Second)
+		require.Equal(t, time.Hour+12*time.Second, n.Now().Sub(begin))
+		n.ClockRate(-5)
+		time.Sleep(time.Second)
+		require.Equal(t, time.Hour+12*time.Second+time.Millisecond, n.Now().Sub(begin), "it never goes back")
+	})
+}
