@@ -8,9 +8,10 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel kill the process when the thread that forks it ends.
+// dieWithParent has the kernel kill the process when the thread that forks it ends. A Ctrl-C at the terminal does not
+// reach it: Redis would take it for an order to shut down, before whoever started it could end in order.
 func dieWithParent(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }
 
 // stopped returns nil if every thread of the process stands still.
