@@ -5,10 +5,10 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # For containers built by integration/image.sh, where no image can be pulled; anybody else leaves this unset.
 LOCAL_IMAGE := redlock-test-redis:local
 
-.PHONY: help test lint vuln model bench fuzz image drill
+.PHONY: help test lint vuln model bench fuzz image drill soak soak-calm
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 test: ## run all tests; on real servers where redis-server or Docker is there (CI=true requires both)
 	go test -race $$(go list ./... ./redlocktest/... ./cmd/redlock/... | grep -v /internal/model)
@@ -46,3 +46,16 @@ image: ## build the container image for tests from this machine's redis-server
 
 drill: ## take nodes away under a lock and watch
 	go run ./cmd/redlock drill
+
+DURATION := 2m
+SEED := 1
+PROVIDER := processes
+LOCK := redlock
+OUT := $(CURDIR)/soak-$(shell date +%Y%m%d-%H%M%S)
+HOLDS := 100000
+
+soak: ## break real servers under contending processes and check everything; make soak DURATION=1h SEED=1 PROVIDER=processes LOCK=redlock
+	cd integration && go run ./soak -duration $(DURATION) -seed $(SEED) -provider $(PROVIDER) -lock $(LOCK) -out $(OUT)
+
+soak-calm: ## the same without faults: in HOLDS=100000 holds no loss may be told
+	cd integration && go run ./soak -faults none -holds $(HOLDS) -duration 1h -provider $(PROVIDER) -lock $(LOCK) -out $(OUT)

@@ -99,3 +99,9 @@ func find(name string) *Kind {
 	}
 	return nil
 }
+
+// TakesNode says whether a node that this kind of fault is done to counts as away, until it has recovered.
+func TakesNode(kind string) bool {
+	k := find(kind)
+	return k != nil && k.takes
+}

@@ -1,0 +1,264 @@
+package nemesis
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/seed71a1c8e3/redlock/integration/servers"
+	"github.com/seed71a1c8e3/redlock/redlocktest"
+	"github.com/stretchr/testify/require"
+)
+
+var bg = context.Background()
+
+// sleeper is a client process that does nothing.
+type sleeper struct {
+	cmd   *exec.Cmd
+	seen  []string
+	alive bool
+}
+
+func (s *sleeper) Start() error {
+	s.cmd = exec.Command("sleep", "600")
+	s.alive = true
+	s.seen = append(s.seen, "start")
+	return s.cmd.Start()
+}
+
+func (s *sleeper) signal(name string, sig syscall.Signal) error {
+	s.seen = append(s.seen, name)
+	return s.cmd.Process.Signal(sig)
+}
+
+func (s *sleeper) Freeze() error { return s.signal("freeze", syscall.SIGSTOP) }
+func (s *sleeper) Thaw() error   { return s.signal("thaw", syscall.SIGCONT) }
+func (s *sleeper) Kill() error {
+	err := s.signal("kill", syscall.SIGKILL)
+	_ = s.cmd.Wait()
+	s.alive = false
+	return err
+}
+
+// realWorld is five servers, two clients and the network between them.
+func realWorld(t *testing.T, p servers.Provider) World {
+	opts := []servers.Option{servers.WithProvider(p)}
+	w := World{Clocks: p == servers.Processes}
+	if w.Clocks {
+		opts = append(opts, servers.WithClock())
+	}
+	aof := servers.Start(t, 3, append(slices.Clone(opts), servers.WithAOF())...)
+	rdb := servers.Start(t, 2, append(slices.Clone(opts), servers.WithRDB())...)
+	for _, set := range []*servers.Set{aof, rdb} {
+		for i := range set.Len() {
+			w.Servers = append(w.Servers, set.Server(i))
+		}
+	}
+	w.Keeps = []Keeps{AOF, AOF, AOF, Snapshot, Snapshot}
+	for range 2 {
+		var links []Link
+		for _, s := range w.Servers {
+			proxy, err := redlocktest.NewProxy(s.Addr())
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = proxy.Close() })
+			links = append(links, Link{proxy})
+		}
+		w.Links = append(w.Links, links)
+		s := &sleeper{}
+		require.NoError(t, s.Start())
+		t.Cleanup(func() {
+			if s.alive {
+				_ = s.Kill()
+			}
+		})
+		w.Clients = append(w.Clients, s)
+	}
+	return w
+}
+
+// check returns an error unless every server answers every client at once, keeps what it is told and has the right time.
+func check(w World) error {
+	for c, links := range w.Links {
+		for i, l := range links {
+			client := redis.NewClient(&redis.Options{Addr: l.Addr(), MaxRetries: -1, ContextTimeoutEnabled: true})
+			ctx, cancel := context.WithTimeout(bg, 150*time.Millisecond)
+			_, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+				p.Set(ctx, "written", 1, time.Second)
+				return p.Ping(ctx).Err()
+			})
+			now, terr := client.Time(ctx).Result()
+			cancel()
+			_ = client.Close()
+			if err != nil || terr != nil {
+				return fmt.Errorf("client %d, node %d: %v, %v", c, i, err, terr)
+			}
+			if off := time.Until(now).Abs(); off > 100*time.Millisecond {
+				return fmt.Errorf("node %d's clock is off by %v", i, off)
+			}
+		}
+	}
+	return nil
+}
+
+func TestEveryFaultIsMended(t *testing.T) {
+	for _, p := range servers.Providers(t) {
+		if p == servers.Embedded {
+			continue
+		}
+		t.Run(string(p), func(t *testing.T) {
+			w := realWorld(t, p)
+			for _, k := range Kinds {
+				plan, err := NewPlan(w, Config{Seed: 3, Duration: 10 * time.Second, Pace: time.Second, Only: []string{k.Name}})
+				require.NoError(t, err)
+				if len(plan) == 0 {
+					continue // not in this world
+				}
+				s := plan[0]
+				s.At, s.For = 0, min(s.For, 400*time.Millisecond)
+				n := New(w, func(s Step, healed bool, err error) { require.NoError(t, err, "%v", s) })
+				require.NoError(t, n.Run(bg, []Step{s}), k.Name)
+				require.Eventually(t, func() bool { return check(w) == nil }, 5*time.Second, 10*time.Millisecond, "%v: %v", s, check(w))
+			}
+		})
+	}
+}
+
+// seenIn runs a fault and returns what check says in the middle of it.
+func seenIn(t *testing.T, w World, name string) (during error) {
+	t.Helper()
+	k := find(name)
+	require.NotNil(t, k, name)
+	plan, err := NewPlan(w, Config{Seed: 1, Duration: 20 * time.Second, Pace: time.Second, Only: []string{name}})
+	require.NoError(t, err)
+	require.NotEmpty(t, plan)
+	s := plan[0]
+	s.At, s.For = 0, time.Minute
+	ctx, cancel := context.WithCancel(bg)
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() { require.NoError(t, New(w, func(Step, bool, error) {}).Run(ctx, []Step{s})) })
+	for until := time.Now().Add(5 * time.Second); during == nil && time.Now().Before(until); {
+		during = check(w)
+	}
+	cancel() // mends it at once
+	running.Wait()
+	require.Eventually(t, func() bool { return check(w) == nil }, 5*time.Second, 10*time.Millisecond, name)
+	return during
+}
+
+// What is called a fault and changes nothing would be counted for nothing.
+func TestFaultsThatLastAreFelt(t *testing.T) {
+	for _, p := range servers.Providers(t) {
+		if p == servers.Embedded {
+			continue
+		}
+		t.Run(string(p), func(t *testing.T) {
+			w := realWorld(t, p)
+			for _, k := range Kinds {
+				if k.max == 0 || k.scope == onClient || k.Name == "old-snapshot" || !(&planner{world: w}).has(k) {
+					continue // felt by what is gone, or by processes: below
+				}
+				require.Error(t, seenIn(t, w, k.Name), k.Name)
+			}
+		})
+		return // the kind of server makes no difference here
+	}
+}
+
+func TestWhatIsForgottenIsGone(t *testing.T) {
+	for _, p := range servers.Providers(t) {
+		if p != servers.Processes {
+			continue
+		}
+		w := realWorld(t, p)
+		forgets := map[string]bool{
+			"restart-empty": true, "flushall": true, "restart-majority-empty": true, "flush-majority": true,
+			"restart-aof": false, "restart-rdb": false, "old-snapshot": true, "script-flush": false, "client-kill": false,
+		}
+		for name, gone := range forgets {
+			plan, err := NewPlan(w, Config{Seed: 1, Duration: 20 * time.Second, Pace: time.Second, Only: []string{name}})
+			require.NoError(t, err)
+			s := plan[0]
+			s.At, s.For = 0, 300*time.Millisecond
+			write := func() {
+				for _, i := range s.Nodes {
+					require.NoError(t, w.Servers[i].Client().Set(bg, "k", name, 0).Err())
+				}
+			}
+			for _, server := range w.Servers {
+				require.NoError(t, server.Client().FlushAll(bg).Err())
+			}
+			if name != "old-snapshot" {
+				write()
+			}
+			// With an fsync each second a write may be answered while the one before is being synced, and is not in the file.
+			for _, i := range s.Nodes {
+				require.Eventually(t, func() bool {
+					info := w.Servers[i].Client().Info(bg, "persistence").Val()
+					return !strings.Contains(info, "aof_enabled:1") ||
+						strings.Contains(info, "aof_pending_bio_fsync:0") && strings.Contains(info, "aof_buffer_length:0")
+				}, 5*time.Second, time.Millisecond)
+			}
+			var running sync.WaitGroup
+			running.Go(func() { require.NoError(t, New(w, func(Step, bool, error) {}).Run(bg, []Step{s})) })
+			if name == "old-snapshot" {
+				require.Eventually(t, func() bool { // saved
+					at, err := w.Servers[s.Nodes[0]].Client().LastSave(bg).Result()
+					return err == nil && at > 0
+				}, 5*time.Second, time.Millisecond)
+				time.Sleep(100 * time.Millisecond)
+				write()
+			}
+			running.Wait()
+			for _, i := range s.Nodes {
+				n, err := w.Servers[i].Client().Exists(bg, "k").Result()
+				require.NoError(t, err)
+				require.Equal(t, gone, n == 0, name)
+			}
+		}
+	}
+}
+
+func TestProcessesAreFrozenStarvedAndReplaced(t *testing.T) {
+	s := &sleeper{}
+	require.NoError(t, s.Start())
+	defer func() { _ = s.Kill() }()
+	w := World{Keeps: make([]Keeps, 5), Clients: []Client{s}}
+	for _, c := range []struct {
+		name string
+		want []string
+	}{
+		{"freeze-client", []string{"freeze", "thaw"}},
+		{"kill-client", []string{"kill", "start"}},
+	} {
+		s.seen = nil
+		require.NoError(t, New(w, func(Step, bool, error) {}).Run(bg, []Step{{Kind: c.name, Clients: []int{0}, For: time.Millisecond}}))
+		require.Equal(t, c.want, s.seen)
+	}
+	s.seen = nil
+	require.NoError(t, New(w, func(Step, bool, error) {}).Run(bg, []Step{{Kind: "starve-client", Clients: []int{0}, For: 500 * time.Millisecond}}))
+	require.Equal(t, []string{"freeze", "thaw", "freeze", "thaw"}, s.seen[:4])
+	require.Equal(t, "thaw", s.seen[len(s.seen)-1])
+}
+
+func TestAFaultThatCannotBeDoneIsReported(t *testing.T) {
+	s := &sleeper{cmd: exec.Command("sleep", "0")}
+	require.NoError(t, s.cmd.Run())
+	var told error
+	w := World{Keeps: make([]Keeps, 5), Clients: []Client{s}}
+	err := New(w, func(_ Step, _ bool, err error) {
+		if err != nil {
+			told = err
+		}
+	}).Run(bg, []Step{{Kind: "freeze-client", Clients: []int{0}}})
+	require.ErrorIs(t, told, os.ErrProcessDone)
+	require.ErrorIs(t, err, os.ErrProcessDone)
+}
