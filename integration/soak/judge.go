@@ -1,0 +1,164 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/seed71a1c8e3/redlock/redlocktest"
+)
+
+// honestSlack is what a loss may be told late beyond the delay that its process measured: the grain of that measurement.
+const honestSlack = 20 * time.Millisecond
+
+// check is one promise, and how it came out.
+type check struct {
+	Name   string `json:"name"`
+	Claim  string `json:"claim"`
+	Broken string `json:"broken,omitempty"` // the shortest piece of history that shows it
+}
+
+// judge reads what all processes wrote down, checks it, and writes summary.json and summary.html.
+func (r *run) judge() (kept bool, err error) {
+	all, err := r.read()
+	if err != nil {
+		return false, err
+	}
+	s := r.measure(all.Records())
+	s.Torn = all.Torn()
+	s.Checks = r.checks(all)
+	kept = true
+	for _, c := range s.Checks {
+		kept = kept && c.Broken == ""
+	}
+	s.Kept = kept
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return false, err
+	}
+	err = errors.Join(
+		os.WriteFile(filepath.Join(r.o.out, "summary.json"), append(text, '\n'), 0o644),
+		writePage(filepath.Join(r.o.out, "summary.html"), s),
+	)
+	s.print(r.out)
+	return kept, err
+}
+
+// read merges the histories. Nobody knows whether the last write of a process that was killed was taken.
+func (r *run) read() (*redlocktest.History, error) {
+	paths, err := filepath.Glob(filepath.Join(r.o.out, "*.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	all, err := redlocktest.ReadHistory(paths...)
+	if err != nil {
+		return nil, err
+	}
+	for _, rec := range unknownWrites(all.Records()) {
+		all.Add(rec)
+	}
+	return all, nil
+}
+
+// unknownWrites returns a record for each hold that a client had when it was killed: its process may have written
+// without living to say so.
+func unknownWrites(records []redlocktest.Record) (unknown []redlocktest.Record) {
+	held := map[string]map[string]redlocktest.Record{} // client, hold
+	for _, rec := range records {
+		switch rec.Kind {
+		case redlocktest.Acquired:
+			if held[rec.Client] == nil {
+				held[rec.Client] = map[string]redlocktest.Record{}
+			}
+			held[rec.Client][rec.Hold] = rec
+		case redlocktest.Releasing:
+			delete(held[rec.Client], rec.Hold)
+		case redlocktest.Ended:
+			for _, h := range held[rec.Client] {
+				for _, resource := range h.Resources {
+					unknown = append(unknown, redlocktest.Record{
+						At: rec.At, Kind: redlocktest.Unknown, Client: h.Client, Hold: h.Hold, Fence: h.Fence,
+						Resources: []string{resource}, Text: "killed",
+					})
+				}
+			}
+			delete(held, rec.Client)
+		}
+	}
+	return unknown
+}
+
+// checks are the promises that can be broken.
+func (r *run) checks(all *redlocktest.History) []check {
+	s := r.measure(all.Records())
+	checks := []check{
+		outcome("exclusive", "no two holds of one resource overlap", none(s.Overlaps)),
+		outcome("fences", "fences rise in the order of ownership", none(s.FallingFences)),
+		outcome("store", "a store that checks the fence lost no update", none(s.LostUpdates)),
+		outcome("honest", "every loss was told by its deadline", none(s.NeverTold)),
+		outcome("steady", "no lock was lost while at most a minority of nodes was away and its process ran",
+			r.checkSteady(all.Records())),
+		outcome("clean", "nothing was left on the nodes", none(s.Left)),
+		outcome("back", "once all was mended, every resource was had again", r.checkBack(all.Records())),
+	}
+	if r.o.faults == "none" {
+		checks = append(checks, outcome("calm", "without faults no loss was told", checkCalm(all.Records())))
+	}
+	return checks
+}
+
+func outcome(name, claim string, err error) check {
+	c := check{Name: name, Claim: claim}
+	if err != nil {
+		c.Broken = err.Error()
+	}
+	return c
+}
+
+// checkBack says which resource nobody had after all was mended and had recovered.
+func (r *run) checkBack(records []redlocktest.Record) error {
+	since, had := r.ended-3*time.Second, map[string]bool{}
+	if len(r.plan) == 0 {
+		return nil
+	}
+	for _, rec := range records {
+		if rec.At >= since && (rec.Kind == redlocktest.Acquired || rec.Kind == redlocktest.Checked) {
+			for _, resource := range rec.Resources {
+				had[resource] = true
+			}
+		}
+	}
+	var errs []error
+	for i := range r.o.resources {
+		if name := fmt.Sprint("r", i); !had[name] {
+			errs = append(errs, fmt.Errorf("nobody had %s in the last %v", name, 3*time.Second))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkCalm counts losses that were not agreed upon.
+func checkCalm(records []redlocktest.Record) error {
+	var errs []error
+	for _, rec := range records {
+		if rec.Kind == redlocktest.Lost && !agreed(rec) {
+			errs = append(errs, fmt.Errorf("%s lost %v at %v: %s", rec.Client, rec.Resources, rec.At, rec.Text))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// agreed says whether a loss is the end that was agreed upon when the lock was taken.
+func agreed(rec redlocktest.Record) bool {
+	return rec.Text == redlocktest.LeaseOver || rec.Text == redlocktest.MaxHoldOver
+}
+
+func none(n int) error {
+	if n > 0 {
+		return fmt.Errorf("there were %d", n)
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"os"
+	"slices"
+	"time"
+)
+
+// line is one number of the summary with its name.
+type line struct{ Name, Value string }
+
+// lines are the numbers that matter, the same on the page and on the terminal.
+func (s *summary) lines() []line {
+	ms := func(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }
+	return []line{
+		{"locks handed out", fmt.Sprintf("%d (%.1f per second), %d of them of several resources", s.Acquired, s.PerSecond, s.Multi)},
+		{"calls that got none", fmt.Sprint(s.Failed)},
+		{"faults", fmt.Sprintf("%d of %d kinds, %d of them took a majority away", s.Faults, len(s.Kinds), s.Costly)},
+		{"overlapping holds", fmt.Sprintf("%d, together %v", s.Overlaps, s.OverlapTime.Round(time.Millisecond))},
+		{"writes", fmt.Sprintf("%d taken, %d refused for their fence, %d unknown", s.Writes, s.Refused, s.UnknownEnd)},
+		{"updates lost in the store", fmt.Sprint(s.LostUpdates)},
+		{"losses", fmt.Sprintf("%d, and %d ends that were agreed upon", s.Losses, s.Agreed)},
+		{"told by the deadline", fmt.Sprintf("%d; after it %d, never %d", s.ToldEarly, s.ToldLate, s.NeverTold)},
+		{"latest after the deadline", fmt.Sprintf("%v by a process that ran, %v by one that stood still meanwhile", ms(s.MaxLate), ms(s.MaxLateAny))},
+		{"delay of timers", fmt.Sprintf("median %v, 99 %% within %v, worst %v (the worst of each second)", ms(s.MedianDelay), ms(s.P99Delay), ms(s.MaxDelay))},
+		{"nobody got a lock", fmt.Sprintf("for %v in all, at most %v at once, of %v", s.Away.Round(time.Millisecond), s.LongestAway.Round(time.Millisecond), s.Span.Round(time.Second))},
+		{"client processes", fmt.Sprint(s.Processes)},
+		{"keys left behind", fmt.Sprint(s.Left)},
+	}
+}
+
+func (s *summary) kinds() (all []line) {
+	for k, n := range s.Kinds {
+		all = append(all, line{k, fmt.Sprint(n)})
+	}
+	slices.SortFunc(all, func(a, b line) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+func (s *summary) print(out io.Writer) {
+	for _, l := range s.lines() {
+		fmt.Fprintf(out, "%-28s %s\n", l.Name, l.Value)
+	}
+	for _, k := range s.kinds() {
+		fmt.Fprintf(out, "    %-24s %s\n", k.Name, k.Value)
+	}
+	for _, f := range s.NotDone {
+		fmt.Fprintf(out, "not done: %s\n", f)
+	}
+	for _, c := range s.Checks {
+		if c.Broken == "" {
+			fmt.Fprintf(out, "kept    %s: %s\n", c.Name, c.Claim)
+			continue
+		}
+		fmt.Fprintf(out, "BROKEN  %s: %s\n%s\n", c.Name, c.Claim, shortened(c.Broken))
+	}
+}
+
+// shortened keeps a terminal readable; summary.json has all of it.
+func shortened(text string) string {
+	const enough = 6000
+	if len(text) > enough {
+		return text[:enough] + "\n... (all of it is in summary.json)"
+	}
+	return text
+}
+
+//go:embed page.html
+var pageText string
+
+var page = template.Must(template.New("page").Parse(pageText))
+
+// writePage writes the summary as a page that needs nothing else.
+func writePage(path string, s *summary) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	err = page.Execute(file, map[string]any{"S": s, "Lines": s.lines(), "Kinds": s.kinds()})
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
