@@ -67,14 +67,11 @@ var Kinds = []Kind{
 
 	// Networks, between one client and some nodes.
 	{Name: "cut", scope: onLinks, takes: true, min: moment, max: while, inflict: links(Link.Cut)},
-	{Name: "cut-requests", scope: onLinks, takes: true, min: moment, max: while, inflict: links(Link.CutRequests)},
 	{Name: "cut-replies", scope: onLinks, takes: true, min: moment, max: while, inflict: links(Link.CutReplies)},
 	{Name: "refuse", scope: onLinks, takes: true, min: moment, max: while, inflict: links(Link.Refuse)},
 	{Name: "flapping", scope: onLinks, takes: true, min: moment, max: while, inflict: flapping},
 	{Name: "resets", scope: onLinks, takes: true, min: moment, max: while, inflict: resets},
 	{Name: "latency", scope: onLinks, takes: true, min: moment, max: while, inflict: latency},
-	{Name: "slow-bytes", scope: onLinks, takes: true, min: moment, max: while, inflict: links(Link.SlowBytes)},
-	{Name: "replay", scope: onLinks, takes: true, inflict: replay},
 	{Name: "rings", scope: onAllLinks, takes: true, min: moment, max: while, inflict: links(Link.Cut)},
 
 	// Client processes.

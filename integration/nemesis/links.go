@@ -18,12 +18,6 @@ func (l Link) Cut(on bool) error {
 	return nil
 }
 
-// CutRequests makes it eat what the client sends.
-func (l Link) CutRequests(on bool) error {
-	l.BlackHole(on)
-	return nil
-}
-
 // CutReplies makes it eat what the node sends: requests are executed.
 func (l Link) CutReplies(on bool) error {
 	if on {
@@ -32,16 +26,6 @@ func (l Link) CutReplies(on bool) error {
 	}
 	l.SwallowReplies(0)
 	l.Proxy.Cut()
-	return nil
-}
-
-// SlowBytes lets replies through slowly.
-func (l Link) SlowBytes(on bool) error {
-	if on {
-		l.Delay(200 * time.Millisecond)
-	} else {
-		l.Delay(0)
-	}
 	return nil
 }
 
@@ -131,9 +115,4 @@ func latency(w *World, s Step) (func() error, error) {
 				return nil
 			})
 		}), nil
-}
-
-// replay has requests executed twice.
-func replay(w *World, s Step) (func() error, error) {
-	return nil, errors.New("not yet")
 }

@@ -56,27 +56,73 @@ type Nemesis struct {
 // New makes a nemesis. report must not block.
 func New(w World, report Report) *Nemesis { return &Nemesis{world: w, report: report} }
 
-// Run carries out the plan and returns when everything is mended again. If ctx ends before, it mends what is broken and
-// returns; the error is that of what could not be mended.
-func (n *Nemesis) Run(ctx context.Context, plan []Step) error {
-	began := time.Now()
+// Run carries out the plan and returns when everything is mended again. Where something takes longer than planned, what
+// the promise does not allow beside it waits, and all that follows, too; what does not fit into the plan's duration
+// any more is left out. If ctx ends before, it mends what is broken and returns; the error is that of what could not be
+// mended.
+func (n *Nemesis) Run(ctx context.Context, plan Plan) error {
+	r := &run{began: time.Now(), promise: promise{world: n.world, recovery: plan.Recovery}}
 	var running sync.WaitGroup // a goroutine for each step under way; each ends with its step or with ctx
-	var mu sync.Mutex
-	var errs []error
-	for _, s := range plan {
-		if !pause(ctx, time.Until(began.Add(s.At))) {
+	late := time.Duration(0)
+	for _, s := range plan.Steps {
+		planned := s.At
+		if !pause(ctx, time.Until(r.began.Add(s.At+late))) {
 			break
 		}
-		running.Go(func() {
-			if err := n.step(ctx, s); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("step %d, %s: %w", s.ID, s.Kind, err))
+		for s.At = r.now(); !r.begin(s); s.At = r.now() {
+			if !pause(ctx, 10*time.Millisecond) {
+				break
 			}
-		})
+		}
+		late = s.At - planned
+		if ctx.Err() != nil || s.At+s.For > plan.Duration {
+			break
+		}
+		running.Go(func() { r.end(s, n.step(ctx, s)) })
 	}
 	running.Wait()
-	return errors.Join(errs...)
+	return errors.Join(r.errs...)
+}
+
+// run is a plan that is being carried out.
+type run struct {
+	began time.Time // set by Run, then read-only
+
+	mu      sync.Mutex // guards the fields below
+	promise promise    // of what really happens
+	errs    []error
+}
+
+func (r *run) now() time.Duration { return time.Since(r.began) }
+
+// endless is how long a step is taken to last until it is over.
+const endless = 1000 * time.Hour
+
+// begin puts a step among those under way, if that is allowed now.
+func (r *run) begin(s Step) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.promise.forget(s.At)
+	if !r.promise.allowed(s) {
+		return false
+	}
+	s.For = endless
+	r.promise.live = append(r.promise.live, s)
+	return true
+}
+
+// end notes that a step is over; its nodes have yet to recover.
+func (r *run) end(s Step, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.errs = append(r.errs, fmt.Errorf("step %d, %s: %w", s.ID, s.Kind, err))
+	}
+	for i := range r.promise.live {
+		if o := &r.promise.live[i]; o.ID == s.ID {
+			o.For = r.now() - o.At
+		}
+	}
 }
 
 // step breaks something, waits and mends it. Its error is that of the mending: a fault that could not be brought about

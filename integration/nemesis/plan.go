@@ -44,28 +44,40 @@ func (s Step) String() string {
 		s.For.Round(time.Millisecond))
 }
 
+// Plan is what a nemesis is going to do.
+type Plan struct {
+	Config
+	Steps []Step // in order
+}
+
+// promise is what has to be looked at to keep within the promise.
+type promise struct {
+	world    World
+	recovery time.Duration
+	live     []Step // those that may still matter
+}
+
 // planner keeps what it has planned so far.
 type planner struct {
-	cfg   Config
-	world World
-	rng   *rand.Rand
-	plan  []Step
-	live  []Step // those that may still matter at the time that is being planned
-	bag   []string
+	promise
+	cfg  Config
+	rng  *rand.Rand
+	plan []Step
+	bag  []string
 }
 
 // NewPlan makes the plan that a seed stands for: the same seed, world and configuration give the same plan.
-func NewPlan(w World, cfg Config) ([]Step, error) {
-	p := &planner{cfg: cfg, world: w, rng: rand.New(rand.NewPCG(cfg.Seed, 0))}
+func NewPlan(w World, cfg Config) (Plan, error) {
+	p := &planner{cfg: cfg, promise: promise{world: w, recovery: cfg.Recovery}, rng: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	for _, name := range cfg.Only {
 		if find(name) == nil {
-			return nil, fmt.Errorf("nemesis: there is no fault %q", name)
+			return Plan{}, fmt.Errorf("nemesis: there is no fault %q", name)
 		}
 	}
 	for now := time.Duration(0); ; now += p.between(cfg.Pace/2, cfg.Pace*3/2) {
 		s, ok := p.next(now)
 		if !ok {
-			return p.plan, nil
+			return Plan{cfg, p.plan}, nil
 		}
 		s.ID = len(p.plan) + 1
 		p.plan = append(p.plan, s)
@@ -80,7 +92,7 @@ func (p *planner) next(now time.Duration) (Step, bool) {
 		if now+time.Second > p.cfg.Duration {
 			return Step{}, false
 		}
-		p.live = slices.DeleteFunc(p.live, func(s Step) bool { return p.end(s) < now })
+		p.forget(now)
 		if len(p.bag) == 0 {
 			p.fill()
 			if len(p.bag) == 0 {
@@ -116,7 +128,7 @@ func (p *planner) fill() {
 }
 
 // has says whether the world has what a kind of fault needs.
-func (p *planner) has(k Kind) bool {
+func (p *promise) has(k Kind) bool {
 	switch k.scope {
 	case onLinks, onAllLinks, onClientCut:
 		if p.world.Links == nil {
@@ -201,11 +213,13 @@ func (p *planner) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(p.rng.Int64N(int64(high-low)))
 }
 
-// end is when nothing is left of a step.
-func (p *planner) end(s Step) time.Duration { return s.At + s.For + p.cfg.Recovery }
+// forget drops the steps of which nothing is left.
+func (p *promise) forget(now time.Duration) {
+	p.live = slices.DeleteFunc(p.live, func(s Step) bool { return s.At+s.For+p.recovery < now })
+}
 
 // allowed says whether a step may be done with all that is under way or not recovered from.
-func (p *planner) allowed(s Step) bool {
+func (p *promise) allowed(s Step) bool {
 	k := find(s.Kind)
 	for _, o := range p.live {
 		// 1. One fault at a time to each server, link and process.
@@ -223,7 +237,7 @@ func (p *planner) allowed(s Step) bool {
 }
 
 // away is how many nodes, at worst, some client would be without.
-func (p *planner) away(s Step) int {
+func (p *promise) away(s Step) int {
 	worst := 0
 	for c := range max(1, len(p.world.Links)) {
 		n := 0

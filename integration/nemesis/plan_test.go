@@ -22,7 +22,7 @@ func mustPlan(t *testing.T, seed uint64) []Step {
 	cfg.Seed = seed
 	plan, err := NewPlan(world(), cfg)
 	require.NoError(t, err)
-	return plan
+	return plan.Steps
 }
 
 func TestAPlanTakesAMinorityAwayUnlessItSaysSo(t *testing.T) {

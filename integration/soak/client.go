@@ -21,18 +21,19 @@ const clientEnv = "REDLOCK_SOAK_CLIENT"
 
 // assignment is what a client process is told.
 type assignment struct {
-	Name      string // in the history
-	Run       int    // how many processes of that name there were before
-	Lock      string // which library
-	Nodes     []string
-	Store     string // host:port
-	History   string // path
-	Seed      uint64
-	TTL       time.Duration
-	Workers   int
-	Resources int
-	Calm      bool  // no tricks: take, hold, give back
-	Holds     int64 // end after so many; 0: when told to
+	Name        string // in the history
+	Run         int    // how many processes of that name there were before
+	Lock        string // which library
+	Nodes       []string
+	Store       string // host:port
+	History     string // path
+	Seed        uint64
+	TTL         time.Duration
+	NodeTimeout time.Duration
+	Workers     int
+	Resources   int
+	Calm        bool  // no tricks: take, hold, give back
+	Holds       int64 // end after so many; 0: when told to
 }
 
 // tally is what a client has done so far. It prints one each second, for the progress line.
@@ -46,6 +47,7 @@ func client(config string) error {
 	if err := json.Unmarshal([]byte(config), &a); err != nil {
 		return err
 	}
+	redis.SetLogger(quiet{})
 	history, err := redlocktest.OpenHistory(a.History)
 	if err != nil {
 		return err
@@ -69,18 +71,20 @@ func client(config string) error {
 	var measuring, working sync.WaitGroup // both end with work, or at the last hold
 	measuring.Go(func() { rec.MeasureDelay(work) })
 	measuring.Go(func() { c.tell(work) })
+	if !a.Calm {
+		working.Go(func() { c.probe(ctx, rand.New(rand.NewPCG(a.Seed, uint64(a.Run*1000+999)))) })
+	}
 	for i := range a.Workers {
 		working.Go(func() { c.run(ctx, rand.New(rand.NewPCG(a.Seed, uint64(a.Run*1000+i)))) })
 	}
 	working.Wait()
-	err = lock.close() // records that this client has ended
+	// It records that this client has ended. What it could not give back, because servers are away, runs out; if it does
+	// not, it is found on them.
+	_ = lock.close()
 	done()
 	measuring.Wait()
 	_ = records.Close()
-	if cerr := history.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return history.Close()
 }
 
 // worker is what the goroutines of a client process share.

@@ -121,7 +121,7 @@ func outcome(name, claim string, err error) check {
 // checkBack says which resource nobody had after all was mended and had recovered.
 func (r *run) checkBack(records []redlocktest.Record) error {
 	since, had := r.ended-3*time.Second, map[string]bool{}
-	if len(r.plan) == 0 {
+	if len(r.plan.Steps) == 0 {
 		return nil
 	}
 	for _, rec := range records {

@@ -37,7 +37,8 @@ type redlockLocker struct {
 
 // newRedlock makes a pool with a guard as long as the TTL, which is the default.
 func newRedlock(a assignment, rec *redlocktest.Recorder) (locker, error) {
-	pool, err := redlock.Open(a.Nodes, redlock.WithTTL(a.TTL), redlock.WithLabel(a.Name), redlock.WithObserver(named(rec.Observer(), a.Nodes)))
+	pool, err := redlock.Open(a.Nodes, redlock.WithTTL(a.TTL), redlock.WithNodeTimeout(a.NodeTimeout), redlock.WithLabel(a.Name),
+		redlock.WithObserver(named(rec.Observer(), a.Nodes)))
 	return &redlockLocker{pool, rec}, err
 }
 

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // options are what the command line sets.
@@ -31,7 +33,9 @@ type options struct {
 	resources int
 	ttl       time.Duration
 	holds     int64
-	clocks    bool
+	clocks    bool // of their own for servers, where that can be had
+
+	nodeTimeout time.Duration
 }
 
 func main() {
@@ -54,8 +58,11 @@ func main() {
 	flag.IntVar(&o.workers, "workers", o.workers, "goroutines in each that lock")
 	flag.IntVar(&o.resources, "resources", o.resources, "resources that they contend for")
 	flag.DurationVar(&o.ttl, "ttl", o.ttl, "TTL of the locks; the restart guard is as long")
+	flag.DurationVar(&o.nodeTimeout, "node-timeout", o.nodeTimeout, "of the clients; default a sixth of the TTL, as 250 ms of 1.5 s")
 	flag.Int64Var(&o.holds, "holds", o.holds, "with -faults none: end after so many locks")
 	flag.Parse()
+
+	redis.SetLogger(quiet{}) // servers that are away are what this is about
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -69,6 +76,10 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
 
 func defaults() options {
 	return options{
@@ -84,6 +95,9 @@ func (o *options) prepare() error {
 	}
 	if o.holds > 0 && o.faults != "none" {
 		return fmt.Errorf("-holds counts fault-free holds: add -faults none")
+	}
+	if o.nodeTimeout == 0 {
+		o.nodeTimeout = o.ttl / 6
 	}
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixNano())

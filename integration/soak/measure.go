@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed71a1c8e3/redlock/redlocktest"
@@ -56,8 +57,8 @@ type summary struct {
 	MedianDelay time.Duration `json:"medianDelay"` // of the worst of each second
 	P99Delay    time.Duration `json:"p99Delay"`
 
-	Away        time.Duration `json:"away"`        // time in which nobody got any lock for longer than a second, together
-	LongestAway time.Duration `json:"longestAway"` // the longest time in which nobody got any
+	Away        time.Duration `json:"away"`        // gaps of more than a second in which no client got its probe, together
+	LongestAway time.Duration `json:"longestAway"` // the longest of them
 }
 
 // held is one hold as the records tell of it.
@@ -74,13 +75,14 @@ func (r *run) measure(records []redlocktest.Record) *summary {
 		Seed: r.o.seed, Lock: r.o.lock, Provider: r.o.provider, Duration: r.o.duration, TTL: r.o.ttl, Clients: r.o.clients,
 		Workers: r.o.workers, Faults: r.done, Kinds: map[string]int{}, NotDone: r.failed,
 	}
-	for i, step := range r.plan[:min(r.done, len(r.plan))] {
+	for _, step := range r.plan.Steps[:min(r.done, len(r.plan.Steps))] {
 		s.Kinds[step.Kind]++
-		if r.plan[i].Costly {
+		if step.Costly {
 			s.Costly++
 		}
 	}
 	s.count(records)
+	s.rate(records, r.ended)
 	s.delays(records)
 	s.lateness(records)
 	s.availability(records, r.ended)
@@ -182,11 +184,19 @@ func (s *summary) lateness(records []redlocktest.Record) {
 	}
 }
 
-// availability is measured by what clients got that never stopped asking.
+func (s *summary) rate(records []redlocktest.Record, end time.Duration) {
+	i := slices.IndexFunc(records, func(rec redlocktest.Record) bool { return rec.Kind == redlocktest.Acquired })
+	if i >= 0 && records[i].At < end {
+		s.Span = end - records[i].At
+		s.PerSecond = float64(s.Acquired) / s.Span.Seconds()
+	}
+}
+
+// availability is measured by the probes.
 func (s *summary) availability(records []redlocktest.Record, end time.Duration) {
 	var first, last time.Duration
 	for _, rec := range records {
-		if rec.Kind != redlocktest.Acquired || rec.At > end {
+		if rec.Kind != redlocktest.Acquired || rec.At > end || !strings.HasPrefix(rec.Resources[0], probePrefix) {
 			continue
 		}
 		if first == 0 {
@@ -199,8 +209,6 @@ func (s *summary) availability(records []redlocktest.Record, end time.Duration) 
 		return
 	}
 	s.gap(end - last)
-	s.Span = end - first
-	s.PerSecond = float64(s.Acquired) / s.Span.Seconds()
 }
 
 func (s *summary) gap(d time.Duration) {

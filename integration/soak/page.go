@@ -27,7 +27,7 @@ func (s *summary) lines() []line {
 		{"told by the deadline", fmt.Sprintf("%d; after it %d, never %d", s.ToldEarly, s.ToldLate, s.NeverTold)},
 		{"latest after the deadline", fmt.Sprintf("%v by a process that ran, %v by one that stood still meanwhile", ms(s.MaxLate), ms(s.MaxLateAny))},
 		{"delay of timers", fmt.Sprintf("median %v, 99 %% within %v, worst %v (the worst of each second)", ms(s.MedianDelay), ms(s.P99Delay), ms(s.MaxDelay))},
-		{"nobody got a lock", fmt.Sprintf("for %v in all, at most %v at once, of %v", s.Away.Round(time.Millisecond), s.LongestAway.Round(time.Millisecond), s.Span.Round(time.Second))},
+		{"no client got a free lock", fmt.Sprintf("for %v in all, at most %v at once, of %v", s.Away.Round(time.Millisecond), s.LongestAway.Round(time.Millisecond), s.Span.Round(time.Second))},
 		{"client processes", fmt.Sprint(s.Processes)},
 		{"keys left behind", fmt.Sprint(s.Left)},
 	}

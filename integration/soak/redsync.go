@@ -26,12 +26,11 @@ type redsyncLocker struct {
 	rec     *redlocktest.Recorder
 	history func() time.Duration
 	ttl     time.Duration
+	timeout time.Duration // for Extend and Unlock, which have none of their own
 }
 
-const redsyncTimeout = 250 * time.Millisecond // for Extend and Unlock, which have none of their own
-
 func newRedsync(a assignment, rec *redlocktest.Recorder) (locker, error) {
-	l := &redsyncLocker{rec: rec, history: redlocktest.NewHistory().Now, ttl: a.TTL}
+	l := &redsyncLocker{rec: rec, history: redlocktest.NewHistory().Now, ttl: a.TTL, timeout: a.NodeTimeout}
 	var pools []redsyncredis.Pool
 	for _, u := range a.Nodes {
 		o, err := redis.ParseURL(u)
@@ -71,7 +70,7 @@ func (l *redsyncLocker) acquire(ctx context.Context, p plan) (hold, error) {
 		}
 		if err := lock(ctx); err != nil {
 			for _, m := range held {
-				unlock(m)
+				l.unlock(m)
 			}
 			l.rec.Add(redlocktest.Record{Kind: redlocktest.Failed, Resources: resources, Began: began, Text: err.Error()})
 			return nil, err
@@ -149,7 +148,7 @@ func (h *redsyncHold) keep() {
 			close(h.lost)
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), redsyncTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), h.l.timeout)
 		_ = h.Extend(ctx)
 		cancel()
 	}
@@ -158,7 +157,7 @@ func (h *redsyncHold) keep() {
 func (h *redsyncHold) Extend(ctx context.Context) error {
 	h.calls.Lock()
 	defer h.calls.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, redsyncTimeout)
+	ctx, cancel := context.WithTimeout(ctx, h.l.timeout)
 	defer cancel()
 	for _, m := range h.ms {
 		if ok, err := m.ExtendContext(ctx); !ok {
@@ -195,7 +194,7 @@ func (h *redsyncHold) Unlock(context.Context) error {
 	defer h.calls.Unlock()
 	var errs []error
 	for _, m := range h.ms {
-		errs = append(errs, unlock(m))
+		errs = append(errs, h.l.unlock(m))
 	}
 	r := redlocktest.Record{Kind: redlocktest.Released, Began: began}
 	err := errors.Join(errs...)
@@ -206,8 +205,8 @@ func (h *redsyncHold) Unlock(context.Context) error {
 	return err
 }
 
-func unlock(m *redsync.Mutex) error {
-	ctx, cancel := context.WithTimeout(context.Background(), redsyncTimeout)
+func (l *redsyncLocker) unlock(m *redsync.Mutex) error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
 	defer cancel()
 	if ok, err := m.UnlockContext(ctx); !ok {
 		return cmp.Or(err, errors.New("not unlocked"))

@@ -54,7 +54,7 @@ func soak(ctx context.Context, o options, out io.Writer) (kept bool, err error) 
 	}
 	// Not ctx: what was broken off is looked at all the same. The keys of clients that were killed run out by their TTL, and
 	// the clocks that those go by were off by some seconds at most.
-	time.Sleep(max(nodeTimeout+3*time.Second, o.ttl+time.Second))
+	time.Sleep(max(o.nodeTimeout+3*time.Second, o.ttl+time.Second))
 	if err := w.left(history); err != nil {
 		return false, err
 	}
@@ -68,7 +68,7 @@ type run struct {
 	history *redlocktest.History
 	out     io.Writer
 
-	plan  []nemesis.Step
+	plan  nemesis.Plan
 	ended time.Duration // when the clients were told to end
 
 	mu     sync.Mutex // guards the fields below

@@ -28,12 +28,23 @@ func (c *worker) run(ctx context.Context, rng *rand.Rand) {
 		if c.a.Holds > 0 && c.acquired.Load() >= c.a.Holds {
 			return
 		}
-		c.once(ctx, rng)
+		c.do(ctx, rng, c.think(rng))
 		if !c.a.Calm {
 			pause(ctx, upTo(rng, 100*time.Millisecond))
 		}
 	}
 }
+
+// probe takes a lock that nobody else wants, again and again: it is had whenever locks are to be had at all.
+func (c *worker) probe(ctx context.Context, rng *rand.Rand) {
+	p := plan{resources: []string{probePrefix + c.a.Name}, try: true, patience: c.a.TTL, hold: time.Millisecond}
+	for ctx.Err() == nil {
+		c.do(ctx, rng, p)
+		pause(ctx, 50*time.Millisecond+upTo(rng, 100*time.Millisecond))
+	}
+}
+
+const probePrefix = "probe-"
 
 // think chooses what to do next.
 func (c *worker) think(rng *rand.Rand) plan {
@@ -68,11 +79,15 @@ func (c *worker) think(rng *rand.Rand) plan {
 	return p
 }
 
-func (c *worker) resource(rng *rand.Rand) string { return fmt.Sprint("r", rng.IntN(c.a.Resources)) }
+func (c *worker) resource(rng *rand.Rand) string {
+	if c.a.Calm { // nobody is to wait behind those who hold for long
+		return fmt.Sprint("r", rng.IntN(1000))
+	}
+	return fmt.Sprint("r", rng.IntN(c.a.Resources))
+}
 
-// once takes a lock, works under it and gives it back.
-func (c *worker) once(ctx context.Context, rng *rand.Rand) {
-	p := c.think(rng)
+// do takes a lock, works under it and gives it back.
+func (c *worker) do(ctx context.Context, rng *rand.Rand, p plan) {
 	wait, cancel := context.WithTimeout(ctx, p.patience)
 	h, err := c.lock.acquire(wait, p)
 	cancel()

@@ -13,9 +13,8 @@ import (
 )
 
 const (
-	nodeCount   = 5
-	nodeTimeout = 250 * time.Millisecond // the library's default
-	stateKey    = "redlock:node"         // ends the name of the hash that stays on every server
+	nodeCount = 5
+	stateKey  = "redlock:node" // ends the name of the hash that stays on every server
 )
 
 // world is everything that a soak runs on.
@@ -37,7 +36,7 @@ func build(h *host, o options, history *redlocktest.History) (*world, error) {
 	}
 	for i := range o.clients {
 		a := assignment{
-			Name: clientName(i), Lock: o.lock, Store: w.store.Addr(), Seed: o.seed + uint64(i), TTL: o.ttl,
+			Name: clientName(i), Lock: o.lock, Store: w.store.Addr(), Seed: o.seed + uint64(i), TTL: o.ttl, NodeTimeout: o.nodeTimeout,
 			Workers: o.workers, Resources: o.resources, Calm: o.faults == "none",
 		}
 		if o.holds > 0 {
