@@ -21,7 +21,7 @@ func TestALockThatKeepsNoPromiseIsConvictedOfAll(t *testing.T) {
 		o.lock, o.faults, o.duration, o.pace, o.resources = "broken", "script-flush", 6*time.Second, time.Second, 2
 		kept, text := mustSoak(t, o)
 		require.False(t, kept)
-		for _, name := range []string{"exclusive", "fences", "store", "clean"} {
+		for _, name := range []string{"exclusive", "fences", "store", "honest", "clean"} {
 			require.Contains(t, text, "BROKEN  "+name)
 		}
 		return // once is enough: it is the checks that are tested

@@ -30,6 +30,9 @@ var lockers = map[string]func(a assignment, rec *redlocktest.Recorder) (locker, 
 	"redsync": newRedsync,
 }
 
+// withFences are those whose locks have fences.
+var withFences = map[string]bool{"redlock": true}
+
 type redlockLocker struct {
 	pool *redlock.Pool
 	rec  *redlocktest.Recorder

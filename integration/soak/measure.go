@@ -262,6 +262,9 @@ func holdsOf(records []redlocktest.Record) (all []*held) {
 func (s *summary) overlaps(holds []*held) {
 	last := map[string]*held{} // by resource: the one that lasts longest
 	for _, h := range holds {
+		if h.until <= h.from {
+			continue // it had run out before the caller had it
+		}
 		for _, resource := range h.resources {
 			before := last[resource]
 			if before != nil && h.from < before.until {

@@ -3,10 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -57,67 +54,45 @@ func (l *redsyncLocker) close() error {
 	return errors.Join(errs...)
 }
 
-// acquire takes the resources one after the other, in order, so that there is no deadlock.
+// acquire takes the first resource alone: redsync has no lock of several.
 func (l *redsyncLocker) acquire(ctx context.Context, p plan) (hold, error) {
 	began := l.history()
-	resources := slices.Compact(slices.Sorted(slices.Values(p.resources)))
-	var held []*redsync.Mutex
-	for _, r := range resources {
-		m := l.rs.NewMutex("redsync:"+r, redsync.WithExpiry(l.ttl), redsync.WithTries(1_000_000))
-		lock := m.LockContext
-		if p.try {
-			lock = m.TryLockContext
-		}
-		if err := lock(ctx); err != nil {
-			for _, m := range held {
-				l.unlock(m)
-			}
-			l.rec.Add(redlocktest.Record{Kind: redlocktest.Failed, Resources: resources, Began: began, Text: err.Error()})
-			return nil, err
-		}
-		held = append(held, m)
+	m := l.rs.NewMutex("redsync:"+p.resources[0], redsync.WithExpiry(l.ttl), redsync.WithTries(1_000_000))
+	lock := m.LockContext
+	if p.try {
+		lock = m.TryLockContext
 	}
-	var raw [8]byte
-	_, _ = rand.Read(raw[:]) // never fails
+	if err := lock(ctx); err != nil {
+		l.rec.Add(redlocktest.Record{Kind: redlocktest.Failed, Resources: p.resources[:1], Began: began, Text: err.Error()})
+		return nil, err
+	}
 	h := &redsyncHold{
-		l: l, token: hex.EncodeToString(raw[:]), resources: resources, ms: held, plan: p,
-		lost: make(chan struct{}), stop: make(chan struct{}),
+		l: l, m: m, plan: p, began: time.Now(), until: m.Until(), lost: make(chan struct{}), stop: make(chan struct{}),
 	}
-	h.began = time.Now()
-	h.until = h.earliest()
 	h.add(redlocktest.Record{Kind: redlocktest.Acquired, Began: began, Deadline: h.deadline(h.until)})
 	h.running.Go(h.keep)
 	return h, nil
 }
 
-// redsyncHold keeps some mutexes of redsync alive, and tells when they are lost.
+// redsyncHold keeps a mutex of redsync alive, and tells when it is lost.
 type redsyncHold struct {
-	l         *redsyncLocker // this group is set by acquire, then read-only
-	token     string
-	resources []string
-	ms        []*redsync.Mutex
-	plan      plan
-	began     time.Time
-	lost      chan struct{}
-	stop      chan struct{}
-	running   sync.WaitGroup
+	l       *redsyncLocker // this group is set by acquire, then read-only
+	m       *redsync.Mutex
+	plan    plan
+	began   time.Time
+	lost    chan struct{}
+	stop    chan struct{}
+	running sync.WaitGroup
 
 	calls sync.Mutex // held during Extend: a mutex of redsync is not safe for concurrent use
 	mu    sync.Mutex // guards the field below
 	until time.Time
 }
 
-func (h *redsyncHold) earliest() time.Time {
-	return slices.MinFunc(h.ms, func(a, b *redsync.Mutex) int { return a.Until().Compare(b.Until()) }).Until()
-}
-
 func (h *redsyncHold) deadline(t time.Time) time.Duration { return h.l.history() + time.Until(t) }
 
 func (h *redsyncHold) add(r redlocktest.Record) {
-	r.Hold = h.token
-	if r.Resources == nil {
-		r.Resources = h.resources
-	}
+	r.Hold, r.Resources = h.m.Value(), h.plan.resources[:1]
 	h.l.rec.Add(r)
 }
 
@@ -159,12 +134,10 @@ func (h *redsyncHold) Extend(ctx context.Context) error {
 	defer h.calls.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, h.l.timeout)
 	defer cancel()
-	for _, m := range h.ms {
-		if ok, err := m.ExtendContext(ctx); !ok {
-			return cmp.Or(err, errors.New("not extended"))
-		}
+	if ok, err := h.m.ExtendContext(ctx); !ok {
+		return cmp.Or(err, errors.New("not extended"))
 	}
-	until := h.earliest()
+	until := h.m.Until()
 	h.mu.Lock()
 	h.until = until
 	h.mu.Unlock()
@@ -192,12 +165,8 @@ func (h *redsyncHold) Unlock(context.Context) error {
 	h.running.Wait()
 	h.calls.Lock()
 	defer h.calls.Unlock()
-	var errs []error
-	for _, m := range h.ms {
-		errs = append(errs, h.l.unlock(m))
-	}
 	r := redlocktest.Record{Kind: redlocktest.Released, Began: began}
-	err := errors.Join(errs...)
+	err := h.unlock()
 	if err != nil {
 		r.Text = err.Error()
 	}
@@ -205,28 +174,23 @@ func (h *redsyncHold) Unlock(context.Context) error {
 	return err
 }
 
-func (l *redsyncLocker) unlock(m *redsync.Mutex) error {
-	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
+func (h *redsyncHold) unlock() error {
+	ctx, cancel := context.WithTimeout(context.Background(), h.l.timeout)
 	defer cancel()
-	if ok, err := m.UnlockContext(ctx); !ok {
+	if ok, err := h.m.UnlockContext(ctx); !ok {
 		return cmp.Or(err, errors.New("not unlocked"))
 	}
 	return nil
 }
 
-// Write adds one to the counters, as redlocktest's Holding does.
+// Write adds one to the counter, as redlocktest's Holding does.
 func (h *redsyncHold) Write(ctx context.Context, s redlocktest.Store) error {
-	for _, resource := range h.resources {
-		r := redlocktest.Record{Began: h.l.history(), Resources: []string{resource}, Kind: redlocktest.Wrote}
-		value, err := s.Increment(ctx, resource, 0)
-		r.Value = value
-		if err != nil {
-			r.Kind, r.Text, r.Value = redlocktest.Unknown, err.Error(), 0
-		}
-		h.add(r)
-		if err != nil {
-			return err
-		}
+	r := redlocktest.Record{Began: h.l.history(), Kind: redlocktest.Wrote}
+	value, err := s.Increment(ctx, h.plan.resources[0], 0)
+	r.Value = value
+	if err != nil {
+		r.Kind, r.Text, r.Value = redlocktest.Unknown, err.Error(), 0
 	}
-	return nil
+	h.add(r)
+	return err
 }

@@ -15,7 +15,7 @@ import (
 
 // TestMain is a client process, too: the soak starts this binary again.
 func TestMain(m *testing.M) {
-	lockers["broken"] = newBroken
+	lockers["broken"], withFences["broken"] = newBroken, true
 	if config := os.Getenv(clientEnv); config != "" {
 		if err := client(config); err != nil {
 			fmt.Fprintln(os.Stderr, "soak client:", err)
