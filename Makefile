@@ -58,4 +58,4 @@ soak: ## break real servers under contending processes and check everything; mak
 	cd integration && go run ./soak -duration $(DURATION) -seed $(SEED) -provider $(PROVIDER) -lock $(LOCK) -out $(OUT)
 
 soak-calm: ## the same without faults: in HOLDS=100000 holds no loss may be told
-	cd integration && go run ./soak -faults none -holds $(HOLDS) -duration 1h -provider $(PROVIDER) -lock $(LOCK) -out $(OUT)
+	cd integration && go run ./soak -faults none -holds $(HOLDS) -duration 1h -ttl 5s -provider $(PROVIDER) -lock $(LOCK) -out $(OUT)

@@ -102,3 +102,9 @@ func TakesNode(kind string) bool {
 	k := find(kind)
 	return k != nil && k.takes
 }
+
+// TakesMajority says whether this kind of fault may cost availability.
+func TakesMajority(kind string) bool {
+	k := find(kind)
+	return k != nil && k.Costly
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -19,6 +20,52 @@ type check struct {
 	Name   string `json:"name"`
 	Claim  string `json:"claim"`
 	Broken string `json:"broken,omitempty"` // the shortest piece of history that shows it
+}
+
+// notes are what a run leaves beside the histories, so that they can be judged again.
+type notes struct {
+	Seed        uint64
+	Lock        string
+	Provider    string
+	Duration    time.Duration
+	TTL         time.Duration
+	NodeTimeout time.Duration
+	Clients     int
+	Workers     int
+	Resources   int
+	Faults      string
+	Ended       time.Duration
+	NotDone     []string
+}
+
+const notesFile = "run.json"
+
+func (r *run) writeNotes() error {
+	text, err := json.MarshalIndent(notes{
+		r.o.seed, r.o.lock, r.o.provider, r.o.duration, r.o.ttl, r.o.nodeTimeout, r.o.clients, r.o.workers, r.o.resources, r.o.faults,
+		r.ended, r.notDone,
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.o.out, notesFile), append(text, '\n'), 0o644)
+}
+
+// again judges the histories that an earlier run left in a directory.
+func again(dir string, out io.Writer) (kept bool, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, notesFile))
+	if err != nil {
+		return false, err
+	}
+	var n notes
+	if err := json.Unmarshal(text, &n); err != nil {
+		return false, err
+	}
+	r := &run{out: out, ended: n.Ended, notDone: n.NotDone, o: options{
+		seed: n.Seed, lock: n.Lock, provider: n.Provider, duration: n.Duration, ttl: n.TTL, nodeTimeout: n.NodeTimeout,
+		clients: n.Clients, workers: n.Workers, resources: n.Resources, faults: n.Faults, out: dir,
+	}}
+	return r.judge()
 }
 
 // judge reads what all processes wrote down, checks it, and writes summary.json and summary.html.
@@ -126,7 +173,7 @@ func outcome(name, claim string, err error) check {
 // checkBack says which resource nobody had after all was mended and had recovered.
 func (r *run) checkBack(records []redlocktest.Record) error {
 	since, had := r.ended-3*time.Second, map[string]bool{}
-	if len(r.plan.Steps) == 0 {
+	if r.o.faults == "none" {
 		return nil
 	}
 	for _, rec := range records {

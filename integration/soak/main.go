@@ -60,6 +60,7 @@ func main() {
 	flag.DurationVar(&o.ttl, "ttl", o.ttl, "TTL of the locks; the restart guard is as long")
 	flag.DurationVar(&o.nodeTimeout, "node-timeout", o.nodeTimeout, "of the clients; default a sixth of the TTL, as 250 ms of 1.5 s")
 	flag.Int64Var(&o.holds, "holds", o.holds, "with -faults none: end after so many locks")
+	judge := flag.String("judge", "", "do not run: judge the histories that an earlier run left in this directory")
 	flag.Parse()
 
 	redis.SetLogger(quiet{}) // servers that are away are what this is about
@@ -67,7 +68,13 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends us as we stand
-	verdict, err := soak(ctx, o, os.Stdout)
+	var verdict bool
+	var err error
+	if *judge != "" {
+		verdict, err = again(*judge, os.Stdout)
+	} else {
+		verdict, err = soak(ctx, o, os.Stdout)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 	}

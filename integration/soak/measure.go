@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed71a1c8e3/redlock/integration/nemesis"
 	"github.com/seed71a1c8e3/redlock/redlocktest"
 )
 
@@ -73,14 +74,9 @@ type held struct {
 func (r *run) measure(records []redlocktest.Record) *summary {
 	s := &summary{
 		Seed: r.o.seed, Lock: r.o.lock, Provider: r.o.provider, Duration: r.o.duration, TTL: r.o.ttl, Clients: r.o.clients,
-		Workers: r.o.workers, Faults: r.done, Kinds: map[string]int{}, NotDone: r.failed,
+		Workers: r.o.workers, Kinds: map[string]int{}, NotDone: r.notDone,
 	}
-	for _, step := range r.plan.Steps[:min(r.done, len(r.plan.Steps))] {
-		s.Kinds[step.Kind]++
-		if step.Costly {
-			s.Costly++
-		}
-	}
+	s.faults(records)
 	s.count(records)
 	s.rate(records, r.ended)
 	s.delays(records)
@@ -95,6 +91,22 @@ func (r *run) measure(records []redlocktest.Record) *summary {
 		}
 	}
 	return s
+}
+
+// faults counts steps, whatever number of nodes each was done to.
+func (s *summary) faults(records []redlocktest.Record) {
+	steps := map[int64]bool{}
+	for _, rec := range records {
+		if rec.Kind != redlocktest.Fault || steps[rec.Value] {
+			continue
+		}
+		steps[rec.Value] = true
+		s.Faults++
+		s.Kinds[rec.Text]++
+		if nemesis.TakesMajority(rec.Text) {
+			s.Costly++
+		}
+	}
 }
 
 func (s *summary) count(records []redlocktest.Record) {

@@ -58,6 +58,9 @@ func soak(ctx context.Context, o options, out io.Writer) (kept bool, err error) 
 	if err := w.left(history); err != nil {
 		return false, err
 	}
+	if err := r.writeNotes(); err != nil {
+		return false, err
+	}
 	return r.judge()
 }
 
@@ -71,10 +74,10 @@ type run struct {
 	plan  nemesis.Plan
 	ended time.Duration // when the clients were told to end
 
-	mu     sync.Mutex // guards the fields below
-	done   int        // steps that have begun
-	active map[string]int
-	failed []string // faults that could not be brought about
+	mu      sync.Mutex // guards the fields below
+	done    int        // steps that have begun
+	active  map[string]int
+	notDone []string // faults that could not be brought about
 }
 
 // ourselves is the name of this process in the history.
@@ -132,7 +135,7 @@ func (r *run) report(s nemesis.Step, healed bool, err error) {
 	}
 	r.mu.Lock()
 	if err != nil {
-		r.failed = append(r.failed, fmt.Sprintf("%v: %v", s, err))
+		r.notDone = append(r.notDone, fmt.Sprintf("%v: %v", s, err))
 	} else if healed {
 		r.active[s.Kind]--
 	} else {

@@ -51,7 +51,7 @@ func (c *worker) think(rng *rand.Rand) plan {
 	p := plan{patience: 3 * c.a.TTL, resources: []string{c.resource(rng)}, hold: 2*time.Millisecond + upTo(rng, 60*time.Millisecond)}
 	if c.a.Calm {
 		p.patience, p.hold = time.Minute, upTo(rng, 2*time.Millisecond)
-		if rng.IntN(200) == 0 {
+		if rng.IntN(300) == 0 {
 			p.hold = 2 * c.a.TTL // renewals
 		}
 		return p
