@@ -108,3 +108,12 @@ func TakesMajority(kind string) bool {
 	k := find(kind)
 	return k != nil && k.Costly
 }
+
+// Revives says whether this kind of fault may bring back keys that were gone, or let them live on.
+func Revives(kind string) bool {
+	switch kind {
+	case "restart-aof", "restart-rdb", "old-snapshot", "kill", "kill-majority", "clock-step", "clock-rate", "replay":
+		return true
+	}
+	return false
+}

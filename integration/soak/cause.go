@@ -22,8 +22,9 @@ const stillFor = 100 * time.Millisecond
 // trouble is a fault as it was, with the time that it took to recover.
 type trouble struct {
 	from, to     time.Duration
-	client, node string // "" is any
-	takes        bool   // the node is away, or without a vote
+	healed       time.Duration // to, without the time to recover
+	client, node string        // "" is any
+	takes        bool          // the node is away, or without a vote
 	text         string
 }
 
@@ -104,20 +105,21 @@ func (r *run) troubles(records []redlocktest.Record) (all []trouble) {
 		case redlocktest.Fault:
 			open[k] = len(all)
 			all = append(all, trouble{
-				from: rec.At, to: rec.At + longest, client: rec.Client, node: rec.Node, text: rec.Text, takes: nemesis.TakesNode(rec.Text),
+				from: rec.At, healed: rec.At + longest, to: rec.At + longest, client: rec.Client, node: rec.Node, text: rec.Text,
+				takes: nemesis.TakesNode(rec.Text),
 			})
 		case redlocktest.Healed:
 			if i, ok := open[k]; ok {
-				all[i].to = rec.At
+				all[i].healed, all[i].to = rec.At, rec.At
 				if all[i].takes {
 					all[i].to += r.recovery()
 				}
 			}
 		case redlocktest.Frozen:
-			all = append(all, trouble{from: rec.Began, to: rec.At, client: everybody(rec.Client), text: "stood still"})
+			all = append(all, trouble{from: rec.Began, healed: rec.At, to: rec.At, client: everybody(rec.Client), text: "stood still"})
 		case redlocktest.Delayed:
 			if rec.Late >= stillFor {
-				all = append(all, trouble{from: rec.Began, to: rec.At, client: everybody(rec.Client), text: "was late"})
+				all = append(all, trouble{from: rec.Began, healed: rec.At, to: rec.At, client: everybody(rec.Client), text: "was late"})
 			}
 		}
 	}

@@ -147,6 +147,8 @@ func (r *run) checks(all *redlocktest.History, s *summary) []check {
 			all.CheckHonest(honestSlack, redlocktest.WithCauseWindow(r.o.ttl+r.recovery()))),
 		outcome("steady", "no lock was lost while at most a minority of nodes was away and its process ran", r.checkSteady(records)),
 		outcome("clean", "nothing was left on the nodes", all.CheckClean()),
+		outcome("tidy", "no key stayed on a node within reach for longer than a node timeout and three seconds after it was given back "+
+			"(seen where the TTL is longer than that)", r.checkTidy(records)),
 		outcome("back", "once all was mended, every resource was had again", r.checkBack(records)),
 	}
 	if withFences[r.o.lock] {

@@ -97,6 +97,14 @@ func (r *run) disturb(ctx context.Context) error {
 	// The network between clients and nodes is in this process: what delays it delays everybody.
 	talking.Go(func() { r.history.Client(ourselves).MeasureDelay(ctx) })
 
+	if r.o.ttl > r.o.nodeTimeout+undoAfter {
+		talking.Go(func() {
+			if err := r.watchKeys(ctx); err != nil {
+				fmt.Fprintln(r.out, "soak:", err)
+			}
+		})
+	}
+
 	pause(ctx, r.recovery()) // fresh servers
 	if r.o.faults == "none" {
 		r.awaitHolds(ctx)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/seed71a1c8e3/redlock/integration/nemesis"
 	"github.com/seed71a1c8e3/redlock/integration/servers"
 	"github.com/seed71a1c8e3/redlock/redlocktest"
@@ -22,6 +23,7 @@ type world struct {
 	host    *host
 	nodes   []*servers.Server
 	store   *servers.Server // out of the nemesis' reach
+	looks   []*redis.Client // to the nodes, with contexts that end calls
 	nemesis nemesis.World
 	members []*member
 }
@@ -79,6 +81,11 @@ func (w *world) start(h *host, o options) {
 		w.nemesis.Keeps = append(w.nemesis.Keeps, nemesis.Snapshot)
 	}
 	w.nemesis.Servers = w.nodes
+	for _, s := range w.nodes {
+		c := redis.NewClient(&redis.Options{Addr: s.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1})
+		h.Cleanup(func() { _ = c.Close() })
+		w.looks = append(w.looks, c)
+	}
 	w.store = servers.Start(h, 1, servers.WithProvider(p)).Server(0)
 }
 
