@@ -9,12 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/seed71a1c8e3/redlock/integration/servers"
 	"github.com/stretchr/testify/require"
 )
 
 // TestMain is a client process, too: the soak starts this binary again.
 func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{})
 	lockers["broken"], withFences["broken"] = newBroken, true
 	if config := os.Getenv(clientEnv); config != "" {
 		if err := client(config); err != nil {
