@@ -113,6 +113,9 @@ func check(w World) error {
 // now is a plan of one step.
 func now(s Step) Plan { return Plan{Config{Duration: time.Hour}, []Step{s}} }
 
+// containersAlone are the faults that are done to a container otherwise than to a process.
+var containersAlone = []string{"freeze", "kill", "restart-empty", "restart-aof", "restart-rdb", "disconnect"}
+
 func TestEveryFaultIsMended(t *testing.T) {
 	for _, p := range servers.Providers(t) {
 		if p == servers.Embedded {
@@ -121,6 +124,9 @@ func TestEveryFaultIsMended(t *testing.T) {
 		t.Run(string(p), func(t *testing.T) {
 			w := realWorld(t, p)
 			for _, k := range Kinds {
+				if p == servers.Containers && !slices.Contains(containersAlone, k.Name) {
+					continue // what is done to links, to clients, or by a command is the same for all servers
+				}
 				plan, err := NewPlan(w, Config{Seed: 3, Duration: 10 * time.Second, Pace: time.Second, Only: []string{k.Name}})
 				require.NoError(t, err)
 				if len(plan.Steps) == 0 {
@@ -161,73 +167,69 @@ func seenIn(t *testing.T, w World, name string) (during error) {
 
 // What is called a fault and changes nothing would be counted for nothing.
 func TestFaultsThatLastAreFelt(t *testing.T) {
-	for _, p := range servers.Providers(t) {
-		if p == servers.Embedded {
-			continue
+	w := realWorld(t, processes(t))
+	for _, k := range Kinds {
+		if k.max == 0 || k.scope == onClient || k.Name == "old-snapshot" || !(&promise{world: w}).has(k) {
+			continue // felt by what is gone, or by processes: below
 		}
-		t.Run(string(p), func(t *testing.T) {
-			w := realWorld(t, p)
-			for _, k := range Kinds {
-				if k.max == 0 || k.scope == onClient || k.Name == "old-snapshot" || !(&promise{world: w}).has(k) {
-					continue // felt by what is gone, or by processes: below
-				}
-				require.Error(t, seenIn(t, w, k.Name), k.Name)
-			}
-		})
-		return // the kind of server makes no difference here
+		require.Error(t, seenIn(t, w, k.Name), k.Name)
 	}
 }
 
+// processes skips a test where there are none: another kind of server would show nothing more.
+func processes(t *testing.T) servers.Provider {
+	t.Helper()
+	if !slices.Contains(servers.Providers(t), servers.Processes) {
+		t.Skip("shown on processes")
+	}
+	return servers.Processes
+}
+
 func TestWhatIsForgottenIsGone(t *testing.T) {
-	for _, p := range servers.Providers(t) {
-		if p != servers.Processes {
-			continue
+	w := realWorld(t, processes(t))
+	forgets := map[string]bool{
+		"restart-empty": true, "flushall": true, "restart-majority-empty": true, "flush-majority": true,
+		"restart-aof": false, "restart-rdb": false, "old-snapshot": true, "script-flush": false, "client-kill": false,
+	}
+	for name, gone := range forgets {
+		plan, err := NewPlan(w, Config{Seed: 1, Duration: 20 * time.Second, Pace: time.Second, Only: []string{name}})
+		require.NoError(t, err)
+		s := plan.Steps[0]
+		s.At, s.For = 0, 300*time.Millisecond
+		write := func() {
+			for _, i := range s.Nodes {
+				require.NoError(t, w.Servers[i].Client().Set(bg, "k", name, 0).Err())
+			}
 		}
-		w := realWorld(t, p)
-		forgets := map[string]bool{
-			"restart-empty": true, "flushall": true, "restart-majority-empty": true, "flush-majority": true,
-			"restart-aof": false, "restart-rdb": false, "old-snapshot": true, "script-flush": false, "client-kill": false,
+		for _, server := range w.Servers {
+			require.NoError(t, server.Client().FlushAll(bg).Err())
 		}
-		for name, gone := range forgets {
-			plan, err := NewPlan(w, Config{Seed: 1, Duration: 20 * time.Second, Pace: time.Second, Only: []string{name}})
+		if name != "old-snapshot" {
+			write()
+		}
+		// With an fsync each second a write may be answered while the one before is being synced, and is not in the file.
+		for _, i := range s.Nodes {
+			require.Eventually(t, func() bool {
+				info := w.Servers[i].Client().Info(bg, "persistence").Val()
+				return !strings.Contains(info, "aof_enabled:1") ||
+					strings.Contains(info, "aof_pending_bio_fsync:0") && strings.Contains(info, "aof_buffer_length:0")
+			}, 5*time.Second, time.Millisecond)
+		}
+		var running sync.WaitGroup
+		running.Go(func() { require.NoError(t, New(w, func(Step, bool, error) {}).Run(bg, now(s))) })
+		if name == "old-snapshot" {
+			require.Eventually(t, func() bool { // saved
+				at, err := w.Servers[s.Nodes[0]].Client().LastSave(bg).Result()
+				return err == nil && at > 0
+			}, 5*time.Second, time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
+			write()
+		}
+		running.Wait()
+		for _, i := range s.Nodes {
+			n, err := w.Servers[i].Client().Exists(bg, "k").Result()
 			require.NoError(t, err)
-			s := plan.Steps[0]
-			s.At, s.For = 0, 300*time.Millisecond
-			write := func() {
-				for _, i := range s.Nodes {
-					require.NoError(t, w.Servers[i].Client().Set(bg, "k", name, 0).Err())
-				}
-			}
-			for _, server := range w.Servers {
-				require.NoError(t, server.Client().FlushAll(bg).Err())
-			}
-			if name != "old-snapshot" {
-				write()
-			}
-			// With an fsync each second a write may be answered while the one before is being synced, and is not in the file.
-			for _, i := range s.Nodes {
-				require.Eventually(t, func() bool {
-					info := w.Servers[i].Client().Info(bg, "persistence").Val()
-					return !strings.Contains(info, "aof_enabled:1") ||
-						strings.Contains(info, "aof_pending_bio_fsync:0") && strings.Contains(info, "aof_buffer_length:0")
-				}, 5*time.Second, time.Millisecond)
-			}
-			var running sync.WaitGroup
-			running.Go(func() { require.NoError(t, New(w, func(Step, bool, error) {}).Run(bg, now(s))) })
-			if name == "old-snapshot" {
-				require.Eventually(t, func() bool { // saved
-					at, err := w.Servers[s.Nodes[0]].Client().LastSave(bg).Result()
-					return err == nil && at > 0
-				}, 5*time.Second, time.Millisecond)
-				time.Sleep(100 * time.Millisecond)
-				write()
-			}
-			running.Wait()
-			for _, i := range s.Nodes {
-				n, err := w.Servers[i].Client().Exists(bg, "k").Result()
-				require.NoError(t, err)
-				require.Equal(t, gone, n == 0, name)
-			}
+			require.Equal(t, gone, n == 0, name)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func mustSoak(t *testing.T, o options) (kept bool, text string) {
 }
 
 func TestAMinuteOfFaultsBreaksNoPromise(t *testing.T) {
-	lengths := map[servers.Provider]time.Duration{servers.Processes: 40 * time.Second, servers.Containers: 20 * time.Second}
+	lengths := map[servers.Provider]time.Duration{servers.Processes: 30 * time.Second, servers.Containers: 15 * time.Second}
 	for _, p := range onServers(t) {
 		t.Run(string(p), func(t *testing.T) {
 			o := short(t, p)
