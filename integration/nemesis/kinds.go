@@ -63,15 +63,19 @@ var Kinds = []Kind{
 	{Name: "out-of-memory", scope: onNode, takes: true, min: moment, max: while, inflict: outOfMemory},
 	{Name: "clock-step", scope: onNode, takes: true, alone: true, needs: needClock, min: moment, max: while, inflict: clockStep},
 	{Name: "clock-rate", scope: onNode, takes: true, alone: true, needs: needClock, min: time.Second, max: 2 * while, inflict: clockRate},
+	{Name: "replay", scope: onNode, takes: true, inflict: replay},
 	{Name: "disconnect", scope: onNode, takes: true, needs: needNetwork, min: moment, max: while, inflict: disconnect},
 
 	// Networks, between one client and some nodes.
 	{Name: "cut", scope: onLinks, takes: true, min: moment, max: while, inflict: links(Link.Cut)},
+	{Name: "cut-requests", scope: onLinks, takes: true, min: moment, max: while, inflict: links(Link.CutRequests)},
 	{Name: "cut-replies", scope: onLinks, takes: true, min: moment, max: while, inflict: links(Link.CutReplies)},
 	{Name: "refuse", scope: onLinks, takes: true, min: moment, max: while, inflict: links(Link.Refuse)},
+	{Name: "half-open", scope: onLinks, takes: true, inflict: halfOpen},
 	{Name: "flapping", scope: onLinks, takes: true, min: moment, max: while, inflict: flapping},
 	{Name: "resets", scope: onLinks, takes: true, min: moment, max: while, inflict: resets},
 	{Name: "latency", scope: onLinks, takes: true, min: moment, max: while, inflict: latency},
+	{Name: "slow-bytes", scope: onLinks, takes: true, min: moment, max: while, inflict: links(Link.SlowBytes)},
 	{Name: "rings", scope: onAllLinks, takes: true, min: moment, max: while, inflict: links(Link.Cut)},
 
 	// Client processes.

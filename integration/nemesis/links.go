@@ -18,14 +18,26 @@ func (l Link) Cut(on bool) error {
 	return nil
 }
 
+// CutRequests makes it eat what the client sends; what the node still answers arrives.
+func (l Link) CutRequests(on bool) error {
+	l.BlackHoleRequests(on)
+	return nil
+}
+
 // CutReplies makes it eat what the node sends: requests are executed.
 func (l Link) CutReplies(on bool) error {
-	if on {
-		l.SwallowReplies(1 << 20)
+	l.BlackHoleReplies(on)
+	return nil
+}
+
+// SlowBytes lets some hundred bytes a second through: a request of ours takes seconds.
+func (l Link) SlowBytes(on bool) error {
+	const slow = 300 // bytes a second
+	if !on {
+		l.Trickle(0)
 		return nil
 	}
-	l.SwallowReplies(0)
-	l.Proxy.Cut()
+	l.Trickle(slow)
 	return nil
 }
 
@@ -100,19 +112,26 @@ func resets(w *World, s Step) (func() error, error) {
 		}), nil
 }
 
-// latency adds 10 to 400 ms to each reply, and changes it all the time.
+// latency adds 10 to 300 ms to each reply, changes that all the time, and up to 100 ms that are another for each reply.
 func latency(w *World, s Step) (func() error, error) {
+	set := func(delay, jitter time.Duration) error {
+		return every(w, s, func(l Link) error {
+			l.Delay(delay)
+			l.Jitter(jitter, s.Chance)
+			return nil
+		})
+	}
 	return pulses(s, 50*time.Millisecond, 400*time.Millisecond,
 		func(_ int, rng *rand.Rand) error {
-			return every(w, s, func(l Link) error {
-				l.Delay(10*time.Millisecond + time.Duration(rng.Int64N(int64(390*time.Millisecond))))
-				return nil
-			})
+			return set(10*time.Millisecond+time.Duration(rng.Int64N(int64(290*time.Millisecond))), 100*time.Millisecond)
 		},
-		func() error {
-			return every(w, s, func(l Link) error {
-				l.Delay(0)
-				return nil
-			})
-		}), nil
+		func() error { return set(0, 0) }), nil
+}
+
+// halfOpen makes the nodes' side of the connections die without a word.
+func halfOpen(w *World, s Step) (func() error, error) {
+	return nil, every(w, s, func(l Link) error {
+		l.HalfOpen()
+		return nil
+	})
 }

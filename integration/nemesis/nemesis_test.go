@@ -297,3 +297,69 @@ func (s slowly) Start() error {
 	time.Sleep(100 * time.Millisecond)
 	return s.sleeper.Start()
 }
+
+func TestRequestsComeTwice(t *testing.T) {
+	w := realWorld(t, processes(t))
+	server := w.Servers[0].Client()
+	add := redis.NewScript(`return redis.call('INCRBY', KEYS[1], ARGV[1])`)
+	require.NoError(t, add.Load(bg, server).Err())
+	sent := 0
+	var running sync.WaitGroup
+	done := make(chan struct{})
+	running.Go(func() {
+		defer close(done)
+		require.NoError(t, New(w, func(_ Step, _ bool, err error) { require.NoError(t, err) }).Run(bg, now(Step{Kind: "replay", Nodes: []int{0}})))
+	})
+	for over := false; !over; {
+		require.NoError(t, add.EvalSha(bg, server, []string{"a \"key\"\n\x00"}, 1).Err())
+		sent++
+		select {
+		case <-done:
+			over = true
+		case <-time.After(time.Millisecond):
+		}
+	}
+	running.Wait()
+	n, err := server.Get(bg, "a \"key\"\n\x00").Int()
+	require.NoError(t, err)
+	require.Greater(t, n, sent+10)
+	require.LessOrEqual(t, n, 2*sent)
+}
+
+func TestWhatScriptsDoIsNobodysRequest(t *testing.T) {
+	require.Equal(t, []any{"evalsha", "ab\"c", "1"}, heard(`+1700000000.123456 [0 127.0.0.1:4711] "evalsha" "ab\"c" "1"`+"\r\n"))
+	require.Empty(t, heard(`+1700000000.123456 [0 lua] "evalsha" "x"`+"\r\n"))
+	require.Empty(t, heard("+OK\r\n"))
+}
+
+// Faults of a moment that take no data: a connection, or the scripts, are gone.
+func TestFaultsOfAMomentAreFelt(t *testing.T) {
+	w := realWorld(t, processes(t))
+	client := redis.NewClient(&redis.Options{Addr: w.Links[0][0].Addr(), MaxRetries: -1, PoolSize: 1, ContextTimeoutEnabled: true})
+	defer func() { _ = client.Close() }()
+	script := redis.NewScript(`return 1`)
+	for name, s := range map[string]Step{
+		"half-open":    {Pairs: []Pair{{0, 0}}},
+		"client-kill":  {Nodes: []int{0}},
+		"script-flush": {Nodes: []int{0}},
+	} {
+		require.NoError(t, script.Load(bg, client).Err())
+		call := func() error {
+			ctx, cancel := context.WithTimeout(bg, time.Second)
+			defer cancel()
+			return script.EvalSha(ctx, client, nil).Err()
+		}
+		require.NoError(t, call())
+		before := client.ClientID(bg).Val()
+		s.Kind = name
+		require.NoError(t, New(w, func(_ Step, _ bool, err error) { require.NoError(t, err) }).Run(bg, now(s)))
+		if name != "client-kill" { // the client sees the end of its connection before it sends, and makes another
+			require.Error(t, call(), name)
+		}
+		if name != "script-flush" {
+			require.NoError(t, client.Ping(bg).Err())
+			require.NotEqual(t, before, client.ClientID(bg).Val(), name)
+		}
+		require.NoError(t, script.Load(bg, client).Err(), name)
+	}
+}
