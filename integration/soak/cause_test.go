@@ -123,7 +123,7 @@ func TestTheSummaryCounts(t *testing.T) {
 		{Began: 3 * s, At: 6 * s, Kind: redlocktest.Frozen, Client: "c0"},
 		{At: 9 * s, Kind: redlocktest.Lost, Client: "c1", Deadline: 10 * s, Text: redlocktest.LeaseOver},
 	})
-	require.Equal(t, summary{Losses: 2, Agreed: 1, ToldEarly: 1, ToldLate: 2, MaxLate: 1, MaxLateAny: s}, late)
+	require.Equal(t, summary{Losses: 2, Agreed: 1, ToldEarly: 1, ToldLate: 2, MedianLate: 1, P99Late: 1, MaxLate: 1, MaxLateAny: s}, late)
 }
 
 func TestAKeyThatStaysIsFoundUnlessSomethingKeptItThere(t *testing.T) {

@@ -52,6 +52,8 @@ type summary struct {
 	ToldEarly   int           `json:"toldEarly"`   // of all: by the deadline
 	ToldLate    int           `json:"toldLate"`    // after it
 	NeverTold   int           `json:"neverTold"`   // a second after it not yet, by a process that ran
+	MedianLate  time.Duration `json:"medianLate"`  // after the deadline, by processes that did not stand still at that time
+	P99Late     time.Duration `json:"p99Late"`     // 99 % were no later
 	MaxLate     time.Duration `json:"maxLate"`     // the worst, by a process that did not stand still at that time
 	MaxLateAny  time.Duration `json:"maxLateAny"`  // the worst, whatever stood still
 	MaxDelay    time.Duration `json:"maxDelay"`    // of a process's timers, frozen and starved ones included
@@ -172,6 +174,7 @@ func (s *summary) lateness(records []redlocktest.Record) {
 			still[rec.Client] = append(still[rec.Client], rec)
 		}
 	}
+	var ran []time.Duration // by processes that ran
 	for _, rec := range records {
 		if rec.Kind != redlocktest.Lost {
 			continue
@@ -184,6 +187,7 @@ func (s *summary) lateness(records []redlocktest.Record) {
 		late := rec.At - rec.Deadline
 		if late <= 0 {
 			s.ToldEarly++
+			ran = append(ran, 0)
 			continue
 		}
 		s.ToldLate++
@@ -191,8 +195,12 @@ func (s *summary) lateness(records []redlocktest.Record) {
 		// The process finds out that it stood still within a moment of waking, perhaps after the loss is told.
 		i, _ := slices.BinarySearchFunc(still[rec.Client], rec.Deadline, func(f redlocktest.Record, at time.Duration) int { return cmp.Compare(f.At, at) })
 		if fs := still[rec.Client][i:]; len(fs) == 0 || fs[0].Began > rec.At {
-			s.MaxLate = max(s.MaxLate, late)
+			ran = append(ran, late)
 		}
+	}
+	if len(ran) > 0 {
+		slices.Sort(ran)
+		s.MedianLate, s.P99Late, s.MaxLate = ran[len(ran)/2], ran[len(ran)*99/100], ran[len(ran)-1]
 	}
 }
 
