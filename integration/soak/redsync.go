@@ -14,16 +14,17 @@ import (
 	"github.com/seed71a1c8e3/redlock/redlocktest"
 )
 
-// redsyncLocker is github.com/go-redsync/redsync used as its documentation has it, by somebody who is careful: its own
-// defaults, contexts that really end calls, Extend at a third of the TTL and again soon if that fails, and Until compared
-// with the clock before each write (Valid is deprecated in its favour).
+// redsyncLocker is github.com/go-redsync/redsync used as its documentation has it, by somebody who is careful: its
+// defaults, but for the node timeout, which is ours (by itself it takes a twentieth of the TTL); contexts that really end
+// calls; Extend at a third of the TTL, and again soon if that fails; and Until compared with the clock before each write
+// (Valid is deprecated in its favour).
 type redsyncLocker struct {
 	rs      *redsync.Redsync
 	clients []*redis.Client
 	rec     *redlocktest.Recorder
 	history func() time.Duration
 	ttl     time.Duration
-	timeout time.Duration // for Extend and Unlock, which have none of their own
+	timeout time.Duration // also for Extend and Unlock, which have none of their own
 }
 
 func newRedsync(a assignment, rec *redlocktest.Recorder) (locker, error) {
@@ -57,7 +58,8 @@ func (l *redsyncLocker) close() error {
 // acquire takes the first resource alone: redsync has no lock of several.
 func (l *redsyncLocker) acquire(ctx context.Context, p plan) (hold, error) {
 	began := l.history()
-	m := l.rs.NewMutex("redsync:"+p.resources[0], redsync.WithExpiry(l.ttl), redsync.WithTries(1_000_000))
+	m := l.rs.NewMutex("redsync:"+p.resources[0], redsync.WithExpiry(l.ttl), redsync.WithTries(1_000_000),
+		redsync.WithTimeoutFactor(float64(l.timeout)/float64(l.ttl)))
 	lock := m.LockContext
 	if p.try {
 		lock = m.TryLockContext
