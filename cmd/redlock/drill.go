@@ -2,18 +2,14 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
-	"fmt"
 	"io"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/seed71a1c8e3/redlock"
-	"github.com/seed71a1c8e3/redlock/redlocktest"
 	"github.com/spf13/cobra"
 )
 
@@ -23,237 +19,115 @@ const (
 	minDrillTTL = 500 * time.Millisecond
 	maxDrillTTL = time.Minute
 
+	// drillPrefix is a keyspace of its own: the drill's short guard must not become that of the locks that are in use.
+	drillPrefix = "lock:drill:"
+
 	// What the library takes off a TTL by default: within it after the deadline, nobody else can have the lock yet.
 	driftFactor = 0.01
 	driftFloor  = 2 * time.Millisecond
 )
 
+// prefixFor is a keyspace for each TTL, for the guard is part of what all clients of a keyspace agree on.
+func prefixFor(ttl time.Duration) string { return drillPrefix + ttl.String() + ":" }
+
+// spareOf is how long after a deadline nobody else can have the lock yet.
+func spareOf(ttl time.Duration) time.Duration {
+	return time.Duration(float64(ttl)*driftFactor) + driftFloor
+}
+
+// drillOptions are what the drill was asked for.
+type drillOptions struct {
+	from     sources
+	names    []string // of scenarios; none is the tour
+	list     bool
+	ttl      time.Duration
+	commands commands
+	outage   bool
+	settle   time.Duration
+	report   string // files to write, if not empty
+	json     string
+	history  string
+
+	settleGiven bool
+	opts        []redlock.Option // for tests, which break the lock with them
+}
+
 func newDrill(stdout io.Writer) *cobra.Command {
-	var from sources
-	ttl := drillTTL
+	o := drillOptions{}
 	cmd := &cobra.Command{
-		Use:   "drill",
+		Use:   "drill [NAME...]",
 		Short: "Watch a lock while nodes go away and come back",
 		Long: `Drill starts five small Redis nodes inside this process, takes a lock on them, takes nodes
 away one by one and brings them back, and prints what the lock says to it. At the end it says
 which of the lock's promises were kept: exit code 0 if all, 1 if not.
 
-With --nodes or --nodes-file it uses those nodes. It cannot stop them, so it runs only the
-steps that need no fault, on one key of its own, and says what it leaves out.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if ttl < minDrillTTL || ttl > maxDrillTTL {
-				return exitf(exitUsage, "--ttl %v: from %v to %v", ttl, minDrillTTL, maxDrillTTL)
-			}
-			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+With names it plays those scenarios, "all" plays all, "list" names them.
+
+With --nodes or --nodes-file it uses those nodes, under keys of its own. It breaks its own
+connections to them; it stops and starts them only by the commands that --stop-cmd and
+--start-cmd give, for example
+
+  redlock drill one-node rolling --nodes-file nodes.txt \
+    --stop-cmd 'ssh {host} sudo systemctl stop redis' --start-cmd 'ssh {host} sudo systemctl start redis'
+
+and it always starts what it has stopped. What it cannot do to them it leaves out, and says so.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.names = args
+			o.settleGiven = cmd.Flags().Changed("settle")
+			ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
-			return runDrill(ctx, stdout, from, ttl)
+			return o.run(ctx, stdout)
 		},
 	}
-	from.register(cmd.Flags())
-	cmd.Flags().DurationVar(&ttl, "ttl", drillTTL, "the lock's lease; the drill takes some five times that")
+	f := cmd.Flags()
+	o.from.register(f)
+	f.DurationVar(&o.ttl, "ttl", drillTTL, "the lock's lease; a scenario takes some five times that")
+	f.BoolVar(&o.list, "list", false, "name the scenarios")
+	f.StringVar(&o.commands.stop, "stop-cmd", "", "stops one of your nodes: a `COMMAND` for sh with {node} (its number), {host}, {port} or {addr} in it")
+	f.StringVar(&o.commands.start, "start-cmd", "", "the `COMMAND` that starts it again")
+	f.DurationVar(&o.commands.timeout, "cmd-timeout", time.Minute, "how long each of these commands may take")
+	f.BoolVar(&o.outage, "allow-outage", false, "permit scenarios that stop a majority of your nodes, which ends all locks on them")
+	f.DurationVar(&o.settle, "settle", 30*time.Second, "how long a node of yours that was started again is left alone before the next one is stopped: "+
+		"at least the guard of the locks that are in use")
+	f.StringVar(&o.report, "report", "", "write a page with a picture of what happened to `FILE`")
+	f.StringVar(&o.history, "history", "", "write everything that happened to `FILE`, one JSON object a line")
+	f.StringVar(&o.json, "json", "", "write the promises and numbers to `FILE`")
 	return cmd
 }
 
-// drill is one run of it. One goroutine does and prints everything; the observer only hands events over.
-type drill struct {
-	ctx      context.Context
-	line     *timeline
-	ttl      time.Duration
-	nodes    *redlocktest.Nodes // nil for nodes that it did not start
-	events   chan redlock.Event // of the holder
-	holder   *redlock.Pool
-	rival    *redlock.Pool
-	lock     *redlock.Lock
-	resource string
-	names    *strings.Replacer // addresses to "node 1"
-	count    int               // nodes
-	failures int               // renewals that failed in a row
-	degraded bool              // the lock said so
-	results  []result
-}
-
-// drillPrefix is a keyspace of its own: the drill's short guard must not become that of the locks that are in use.
-const drillPrefix = "lock:drill:"
-
-// result is a promise and whether it was kept.
-type result struct {
-	name, text string
-	kept       bool
-}
-
-// runDrill returns an error with the exit code, unless all promises were kept.
-func runDrill(ctx context.Context, w io.Writer, from sources, ttl time.Duration) error {
-	d := &drill{ctx: ctx, line: newTimeline(w), ttl: ttl, events: make(chan redlock.Event, 1024),
-		resource: "drill-" + rand.Text()[:8]}
-	urls, err := d.place(from)
+// run plays what was asked for. The error has the exit code, unless all promises were kept.
+func (o *drillOptions) run(ctx context.Context, w io.Writer) error {
+	if o.list || len(o.names) == 1 && o.names[0] == "list" {
+		return listScenarios(w)
+	}
+	if o.ttl < minDrillTTL || o.ttl > maxDrillTTL {
+		return exitf(exitUsage, "--ttl %v: from %v to %v", o.ttl, minDrillTTL, maxDrillTTL)
+	}
+	if o.settle < 0 || o.commands.timeout <= 0 {
+		return exitf(exitUsage, "--settle and --cmd-timeout must not be negative")
+	}
+	urls, err := o.from.urls()
 	if err != nil {
 		return err
 	}
-	if d.nodes != nil {
-		defer d.nodes.Close()
+	if o.from.given() && len(urls) == 0 {
+		return exitf(exitUsage, "the list of nodes is empty")
 	}
-	if err := d.open(urls); err != nil {
-		return exitf(exitUsage, "%s", reasonText(err))
+	if len(urls) == 0 && o.commands.stop+o.commands.start != "" {
+		return exitf(exitUsage, "--stop-cmd and --start-cmd are for nodes of yours: name them with --nodes or --nodes-file")
 	}
-	defer d.rival.Close()
-	defer d.holder.Close()
-	d.introduce()
-	d.play()
-	if ctx.Err() != nil {
-		return exitf(exitSignal+int(syscall.SIGINT), "the drill was interrupted")
-	}
-	return d.summary()
-}
-
-// place finds or starts the nodes.
-func (d *drill) place(from sources) (urls []string, err error) {
-	if from.given() {
-		return from.urls()
-	}
-	if d.nodes, err = redlocktest.New(drillNodes); err != nil {
-		return nil, exitf(exitFailed, "cannot start nodes: %v", err)
-	}
-	return d.nodes.URLs(), nil
-}
-
-// open makes two clients that know nothing of each other.
-func (d *drill) open(urls []string) (err error) {
-	send := func(ev redlock.Event) { d.events <- ev }
-	if d.holder, err = redlock.Open(urls, redlock.WithTTL(d.ttl), redlock.WithKeyPrefix(drillPrefix), redlock.WithLabel("client A"),
-		redlock.WithObserver(redlock.Observer{Renewed: send, RenewalFailed: send, Degraded: send, Restored: send,
-			Lost: send, NodeLost: send, NodeBack: send, NodeUnsteady: send, NodeSteady: send, Warning: send})); err != nil {
-		return err
-	}
-	if d.rival, err = redlock.Open(urls, redlock.WithTTL(d.ttl), redlock.WithKeyPrefix(drillPrefix), redlock.WithLabel("client B")); err != nil {
-		_ = d.holder.Close()
-	}
-	return err
-}
-
-// introduce says what there is.
-func (d *drill) introduce() {
-	nodes := d.holder.Stats().Nodes
-	d.count, d.names = len(nodes), shortNames(nodes)
-	d.line.text(bold, "redlock drill: one lock on %d nodes, TTL %v; %d of them decide", d.count, d.ttl, d.count/2+1)
-	for i, n := range nodes {
-		d.line.text(dim, "  node %d = %s", i+1, n.Node)
-	}
-	if d.nodes == nil {
-		d.line.text(plain, "These nodes are not the drill's to stop. Left out: one and two nodes away, their return, the loss")
-		d.line.text(plain, "with three away, and the recovery. Without --nodes the drill starts nodes of its own and shows them.")
-	}
-	fmt.Fprintln(d.line.w)
-	d.line.head("seconds", "what", "what the lock says")
-}
-
-// shortNames turns addresses into "node 1" and so on.
-func shortNames(nodes []redlock.NodeStats) *strings.Replacer {
-	type pair struct{ address, name string }
-	var pairs []pair
-	for i, n := range nodes {
-		pairs = append(pairs, pair{n.Node, fmt.Sprintf("node %d", i+1)})
-	}
-	// The longest first: an address may be the beginning of another.
-	slices.SortFunc(pairs, func(a, b pair) int { return len(b.address) - len(a.address) })
-	var all []string
-	for _, p := range pairs {
-		all = append(all, "node "+p.address, p.name, p.address, p.name)
-	}
-	return strings.NewReplacer(all...)
-}
-
-// promise notes whether one was kept, and reports it.
-func (d *drill) promise(name, text string, kept bool) bool {
-	d.results = append(d.results, result{name, text, kept})
-	return kept
-}
-
-// await prints events as they come until one satisfies want, and returns that. It gives up after a while.
-func (d *drill) await(within time.Duration, want func(redlock.Event) bool) (redlock.Event, bool) {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	for {
-		select {
-		case ev := <-d.events:
-			d.show(ev)
-			if want(ev) {
-				return ev, true
-			}
-		case <-timer.C:
-			return redlock.Event{}, false
-		case <-d.ctx.Done():
-			return redlock.Event{}, false
+	redis.SetLogger(silence{}) // our own clients of the nodes complain of what the drill does to them
+	if len(o.names) == 0 {
+		if o.commands.stop+o.commands.start != "" {
+			return exitf(exitUsage, "--stop-cmd and --start-cmd are for named scenarios: %s, or all", strings.Join(scenarioNames(), ", "))
 		}
+		return o.runTour(ctx, w, urls)
 	}
+	return o.runScenarios(ctx, w, urls)
 }
 
-// named wants an event of that name.
-func named(name string) func(redlock.Event) bool {
-	return func(ev redlock.Event) bool { return ev.Name == name }
-}
+// silence is a log that nobody reads.
+type silence struct{}
 
-// show prints one event.
-func (d *drill) show(ev redlock.Event) {
-	say := func(style, what, format string, args ...any) { d.line.said(ev.Time, style, what, format, args...) }
-	on := fmt.Sprintf("on %d of %d nodes, margin %d", ev.Granted, ev.Nodes, ev.Margin)
-	switch ev.Name {
-	case "renewed":
-		d.failures = 0
-		say(plain, "renewed", "%s, valid for %s", on, ms(ev.Validity))
-	case "renewal_failed":
-		d.failures++
-		if d.failures > 1 {
-			say(red, "renewal failed", "again; valid for %s yet", ms(ev.Validity))
-			return
-		}
-		say(red, "renewal failed", "valid for %s yet; %s", ms(ev.Validity), d.reasons(ev.Err))
-	case "degraded":
-		say(red, "degraded", "%s: %s", on, forgettable(ev.Margin))
-	case "restored":
-		say(green, "restored", "%s: %s", on, forgettable(ev.Margin))
-	case "lost":
-		say(red, "LOST", "held for %s; the work that it protects must stop", ms(ev.Hold))
-	case "node_lost":
-		say(red, d.names.Replace(ev.Node)+" lost", "%s", d.names.Replace(reasonText(ev.Err)))
-	case "node_back":
-		say(green, d.names.Replace(ev.Node)+" back", "it answers again")
-	case "node_unsteady":
-		say(red, d.names.Replace(ev.Node)+" unsteady", "%s", d.names.Replace(reasonText(ev.Err)))
-	case "node_steady":
-		say(green, d.names.Replace(ev.Node)+" steady", "it has its vote again")
-	case "warning":
-		say(red, "warning", "%s", reasonText(ev.Err))
-	}
-}
-
-// forgettable is what a margin means.
-func forgettable(margin int) string {
-	switch margin {
-	case 0:
-		return "no node may forget it now"
-	case 1:
-		return "one node may forget it unseen"
-	}
-	return fmt.Sprintf("%d nodes may forget it unseen", margin)
-}
-
-// reasons lists a round's failure node by node.
-func (d *drill) reasons(err error) string {
-	var q *redlock.QuorumError
-	if !errors.As(err, &q) {
-		return d.names.Replace(reasonText(err))
-	}
-	verdict := "no quorum"
-	if errors.Is(err, redlock.ErrHeld) {
-		verdict = "held by another"
-	}
-	text := fmt.Sprintf("%s, granted by %d, needed %d:", verdict, q.Granted, q.Need)
-	for _, n := range q.Nodes {
-		text += "\n  " + d.names.Replace(reasonText(n))
-	}
-	return text
-}
-
-// ms is a duration in whole milliseconds.
-func ms(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
+func (silence) Printf(context.Context, string, ...any) {}

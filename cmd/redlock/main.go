@@ -8,7 +8,11 @@
 //	super   the supervisor: signals, deadline, and the end of the whole process group
 //	child   one started command (child_unix, child_other); its environment, its exit status
 //	term    who has the terminal (term_unix, term_other)
-//	drill   the drill: steps, timeline
+//	drill   the drill: flags; tour: the one without a name; play: named ones; report: files to write
+//	scenarios  what is done (scenarios_loss, scenarios_net, paused: a holder that stands still)
+//	stage   what a scenario plays on; cast: its clients
+//	fleet   its nodes: embedded, or the user's; commands: how those are stopped and started
+//	teller  what is printed, and which promises were kept; timeline
 package main
 
 import (
@@ -26,6 +30,7 @@ import (
 const (
 	exitOK         = 0
 	exitFailed     = 1   // drill: a promise was not kept
+	exitUndone     = 2   // drill: it could not be carried out
 	exitHeld       = 117 // not acquired: another holds it
 	exitNoQuorum   = 118 // not acquired: too few nodes answered to know
 	exitLost       = 119 // the lock was lost, or the command was ended before it could be

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"os"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ func newRoot(stdout io.Writer, say *speaker) *cobra.Command {
 majority decides.
 
   redlock drill                     watch a lock while nodes go away; needs no Redis
+  redlock drill NAME --nodes ...    the same, scenario by scenario, on your own nodes
   redlock run KEY -- COMMAND ...    run a command under a lock`,
 		Version:           version(),
 		Args:              cobra.NoArgs,
@@ -27,7 +29,7 @@ majority decides.
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exitf(exitUsage, "%v; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newDrill(stdout), newRun(say))
+	root.AddCommand(newDrill(stdout), newRun(say), newHolder(os.Stdin, stdout))
 	return root
 }
 

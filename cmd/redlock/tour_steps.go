@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/seed71a1c8e3/redlock"
+	"github.com/seed71a1c8e3/redlock/redlocktest"
 )
 
 // play runs the steps until one fails that the others build on.
-func (d *drill) play() {
+func (d *tour) play() {
 	if !d.acquire() {
 		return
 	}
@@ -32,14 +33,14 @@ func (d *drill) play() {
 }
 
 // patience is how long a step waits for what must come: a node that was away may have no vote for a TTL.
-func (d *drill) patience() time.Duration { return 2*d.ttl + time.Second }
+func (d *tour) patience() time.Duration { return 2*d.ttl + time.Second }
 
-func (d *drill) acquire() bool {
+func (d *tour) acquire() bool {
 	d.line.step("client A locks", "%s", d.resource)
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(d.ctx, d.patience())
 	defer cancel()
-	lock, err := d.holder.Lock(ctx, d.resource)
+	lock, err := d.recorder.Lock(ctx, d.holder, d.resource)
 	if err != nil {
 		d.line.said(time.Now(), red, "not acquired", "%s", d.reasons(err))
 		return d.promise("acquire", "a free lock is acquired", false)
@@ -55,7 +56,7 @@ func (d *drill) acquire() bool {
 }
 
 // poll waits for what no event tells.
-func (d *drill) poll(within time.Duration, done func() bool) bool {
+func (d *tour) poll(within time.Duration, done func() bool) bool {
 	for end := time.Now().Add(within); !done(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) || d.ctx.Err() != nil {
 			return false
@@ -64,14 +65,14 @@ func (d *drill) poll(within time.Duration, done func() bool) bool {
 	return true
 }
 
-func (d *drill) refuse() {
+func (d *tour) refuse() {
 	d.line.step("client B tries", "the same lock, on the same nodes")
 	d.promise("exclude", "a second client is refused while the lock is held", d.refused(redlock.ErrHeld))
 }
 
 // refused lets the rival try once; it must be refused for the given reason.
-func (d *drill) refused(want error) bool {
-	lock, err := d.rival.TryLock(d.ctx, d.resource)
+func (d *tour) refused(want error) bool {
+	lock, err := d.watcher.TryLock(d.ctx, d.rival, d.resource)
 	if err == nil {
 		d.line.said(time.Now(), red, "acquired", "both clients hold it")
 		_ = lock.Unlock(d.ctx)
@@ -81,25 +82,25 @@ func (d *drill) refused(want error) bool {
 	return errors.Is(err, want)
 }
 
-func (d *drill) renew() {
+func (d *tour) renew() {
 	d.line.step("wait", "for a renewal")
 	_, ok := d.await(d.patience(), named("renewed"))
 	d.promise("renew", "a held lock is renewed in time", ok && d.lock.Valid())
 }
 
 // handOver ends a drill without faults.
-func (d *drill) handOver() {
+func (d *tour) handOver() {
 	d.line.step("client A unlocks", "")
 	if !d.unlock(d.lock) {
 		d.promise("next", "the next client gets the lock once it is given back", false)
 		return
 	}
 	d.line.step("client B locks", "%s", d.resource)
-	lock, ok := d.lockAgain(d.rival)
+	lock, ok := d.lockAgain(d.watcher, d.rival)
 	d.promise("next", "the next client gets the lock once it is given back", ok && d.unlock(lock))
 }
 
-func (d *drill) unlock(l *redlock.Lock) bool {
+func (d *tour) unlock(l *redlocktest.Holding) bool {
 	err := l.Unlock(d.ctx)
 	if err != nil {
 		d.line.said(time.Now(), red, "not unlocked", "%s", d.reasons(err))
@@ -109,21 +110,21 @@ func (d *drill) unlock(l *redlock.Lock) bool {
 	return true
 }
 
-func (d *drill) oneAway() bool {
+func (d *tour) oneAway() bool {
 	d.line.step("node 5 is stopped", "4 of 5 left")
-	d.nodes.Node(4).Stop()
+	d.stop(4)
 	return d.promise("one-away", "with one of five nodes away the lock is held and renewed", d.degrades(4))
 }
 
-func (d *drill) twoAway() bool {
+func (d *tour) twoAway() bool {
 	d.line.step("node 4 is stopped too", "3 of 5 left: a bare majority")
-	d.nodes.Node(3).Stop()
+	d.stop(3)
 	return d.promise("two-away", "with two of five nodes away the lock is held and renewed", d.degrades(3))
 }
 
 // degrades waits until the lock was found to be on no more than n nodes, and renewed on those. It is said to be degraded
 // once, not anew for each node.
-func (d *drill) degrades(n int) bool {
+func (d *tour) degrades(n int) bool {
 	renewed := false
 	_, ok := d.await(d.patience(), func(ev redlock.Event) bool {
 		d.degraded = d.degraded || ev.Name == "degraded"
@@ -133,7 +134,7 @@ func (d *drill) degrades(n int) bool {
 	return ok && d.lock.Valid()
 }
 
-func (d *drill) allBack() bool {
+func (d *tour) allBack() bool {
 	d.line.step("nodes 4 and 5 return", "empty, as after a crash; the lock is given to them again")
 	ok := d.restart(3) && d.restart(4)
 	if ok {
@@ -142,8 +143,31 @@ func (d *drill) allBack() bool {
 	return d.promise("restore", "the lock is given to nodes that return", ok && d.lock.Valid())
 }
 
-func (d *drill) restart(i int) bool {
+func (d *tour) stop(i int) {
+	d.note(redlocktest.Fault, "stopped", i)
+	d.nodes.Node(i).Stop()
+}
+
+func (d *tour) freeze(i int) {
+	d.note(redlocktest.Fault, "frozen", i)
+	d.nodes.Node(i).Freeze()
+}
+
+func (d *tour) thaw(i int) {
+	d.nodes.Node(i).Thaw()
+	d.note(redlocktest.Healed, "frozen", i)
+}
+
+// note records what is done to a node.
+func (d *tour) note(kind redlocktest.Kind, what string, i int) {
+	d.history.Add(redlocktest.Record{Kind: kind, Text: what, Node: d.nodes.Node(i).Addr()})
+}
+
+func (d *tour) restart(i int) bool {
 	err := d.nodes.Node(i).Restart()
+	if err == nil {
+		d.note(redlocktest.Healed, "stopped", i)
+	}
 	if err != nil {
 		d.line.said(time.Now(), red, "no restart", "node %d: %v", i+1, err)
 	}
@@ -151,7 +175,7 @@ func (d *drill) restart(i int) bool {
 }
 
 // threeAway takes the majority away: the lock must end, and be told so before anybody else could own it.
-func (d *drill) threeAway() bool {
+func (d *tour) threeAway() bool {
 	told := make(chan time.Time, 1)
 	go func() { // ends with the lock: it is lost, or unlocked by the pool's Close
 		<-d.lock.Context().Done()
@@ -159,9 +183,9 @@ func (d *drill) threeAway() bool {
 	}()
 	d.line.step("nodes 3 and 5 are stopped,", "only 2 of 5 answer: nobody can know any more")
 	d.line.row(time.Now(), bold, "node 4 is frozen", "")
-	d.nodes.Node(2).Stop()
-	d.nodes.Node(3).Freeze()
-	d.nodes.Node(4).Stop()
+	d.stop(2)
+	d.freeze(3)
+	d.stop(4)
 
 	// 1. It cannot be renewed; so far it is still held.
 	_, failed := d.await(d.patience(), named("renewal_failed"))
@@ -189,24 +213,22 @@ func (d *drill) threeAway() bool {
 		failed && held && spare > 0 && !d.lock.Valid() && errors.Is(d.lock.Err(), redlock.ErrLost))
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-func (d *drill) recover() bool {
+func (d *tour) recover() bool {
 	d.line.step("all nodes return", "")
-	d.nodes.Node(3).Thaw()
+	d.thaw(3)
 	ok := d.restart(2) && d.restart(4)
 	if ok {
 		d.line.step("client A locks", "%s, once more", d.resource)
-		d.lock, ok = d.lockAgain(d.holder)
+		d.lock, ok = d.lockAgain(d.recorder, d.holder)
 	}
 	return d.promise("recover", "the lock is acquired again once a majority is back", ok)
 }
 
-func (d *drill) lockAgain(p *redlock.Pool) (*redlock.Lock, bool) {
+func (d *tour) lockAgain(r *redlocktest.Recorder, p *redlock.Pool) (*redlocktest.Holding, bool) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(d.ctx, d.patience())
 	defer cancel()
-	lock, err := p.Lock(ctx, d.resource)
+	lock, err := r.Lock(ctx, p, d.resource)
 	d.drain()
 	if err != nil {
 		d.line.said(time.Now(), red, "not acquired", "%s", d.reasons(err))
@@ -218,7 +240,7 @@ func (d *drill) lockAgain(p *redlock.Pool) (*redlock.Lock, bool) {
 }
 
 // drain prints the events that have come already.
-func (d *drill) drain() {
+func (d *tour) drain() {
 	for {
 		select {
 		case ev := <-d.events:
@@ -230,7 +252,7 @@ func (d *drill) drain() {
 }
 
 // clean checks that the end leaves no key behind, also not the one that node 4 held while it was frozen.
-func (d *drill) clean() {
+func (d *tour) clean() {
 	d.line.step("client A unlocks", "")
 	ok := d.unlock(d.lock)
 	ok = d.poll(d.ttl+3*time.Second, func() bool { return len(d.leftovers()) == 0 }) && ok
@@ -244,40 +266,12 @@ func (d *drill) clean() {
 }
 
 // leftovers are keys of the lock on any node.
-func (d *drill) leftovers() []string {
+func (d *tour) leftovers() []string {
 	var left []string
 	for i, n := range d.nodes.All() {
-		if slices.Contains(n.Keys(), drillPrefix+d.resource) {
+		if slices.Contains(n.Keys(), d.prefix()+d.resource) {
 			left = append(left, fmt.Sprintf("node %d", i+1))
 		}
 	}
 	return left
-}
-
-// summary prints each promise, and all of them on one line at the end.
-func (d *drill) summary() error {
-	took := time.Since(d.line.start)
-	fmt.Fprintln(d.line.w)
-	kept, all := 0, ""
-	for _, r := range d.results {
-		mark, style := "ok", green
-		if r.kept {
-			kept++
-			all += " " + r.name + "=pass"
-		} else {
-			mark, style = "FAILED", red
-			all += " " + r.name + "=FAIL"
-		}
-		fmt.Fprintf(d.line.w, "%s  %s\n", d.line.paint(style, fmt.Sprintf("%*s", timeWidth, mark)), r.text)
-	}
-	verdict, style := "PASS", green
-	if kept < len(d.results) {
-		verdict, style = "FAIL", red
-	}
-	fmt.Fprintln(d.line.w)
-	d.line.text(style, "%s %d of %d promises kept in %.1f s:%s", verdict, kept, len(d.results), took.Seconds(), all)
-	if verdict == "FAIL" {
-		return &exitError{code: exitFailed}
-	}
-	return nil
 }
