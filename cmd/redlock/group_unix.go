@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"os/exec"
 	"syscall"
 	"time"
@@ -20,7 +21,24 @@ func ownGroup(c *exec.Cmd) {
 // pauses says that this system can stop a process and let it go on.
 const pauses = true
 
-func pause(pid int) error  { return unix.Kill(pid, unix.SIGSTOP) }
+// pause returns when the whole process stands still: a moment passes between the signal and that.
+func pause(pid int) error {
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		return err
+	}
+	for {
+		var ws unix.WaitStatus
+		switch _, err := unix.Wait4(pid, &ws, unix.WUNTRACED, nil); {
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return err
+		case err == nil && ws.Stopped():
+			return nil
+		case err == nil && (ws.Exited() || ws.Signaled()):
+			return errors.New("it has ended")
+		}
+	}
+}
+
 func resume(pid int) error { return unix.Kill(pid, unix.SIGCONT) }
 
 // watched keeps the terminal's signals from a process of the drill's own, which dies with the drill where the system can

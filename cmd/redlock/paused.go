@@ -272,6 +272,8 @@ func pausedHolder(s *stage) error {
 	}
 	s.line.said(time.Now(), plain, "late write", "under fence %d: refused: %v", held.Fence, refused)
 	s.promise("fenced", "a store that checks the fence refuses the late write", wrote && refused && hold.Fence() > held.Fence && store.Value(s.resource) == 1)
+	_, told := s.lossOf(held.Token)
+	s.promise("lost", "the holder is told of the loss, too", told)
 	s.promise("undisturbed", "the next client still has the lock", hold.Check())
 	s.release(b, hold)
 	return nil

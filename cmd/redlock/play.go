@@ -23,6 +23,7 @@ type outcome struct {
 	nodes      []string // addresses
 	history    *redlocktest.History
 	leftOut    string // why it was not played
+	broken     error  // what the checks found
 	err        error  // why it could not be played to its end
 }
 
@@ -193,7 +194,7 @@ func (o *drillOptions) play(ctx context.Context, line *timeline, sc scenario, ur
 		out.err = errors.Join(mended, out.err)
 	}
 	if out.history != nil && ctx.Err() == nil {
-		s.audit(out.history)
+		out.broken = s.audit(out.history)
 	}
 	out.results = s.results
 	fmt.Fprintln(line.w)
@@ -244,8 +245,10 @@ func (s *stage) clean() {
 }
 
 // audit has the history checked, which knows every client's own times.
-func (s *stage) audit(h *redlocktest.History) {
+func (s *stage) audit(h *redlocktest.History) error {
+	var all []error
 	check := func(name, text string, err error) {
+		all = append(all, err)
 		if err != nil {
 			s.line.said(time.Now(), red, name, "%s", s.names.Replace(err.Error()))
 		}
@@ -257,6 +260,7 @@ func (s *stage) audit(h *redlocktest.History) {
 	if h.Summary().Wrote > 0 {
 		check("store", "the store that checks fences lost no write", h.CheckStore())
 	}
+	return errors.Join(all...)
 }
 
 // conclude prints the last line, writes the files, and returns the error with the exit code.

@@ -29,7 +29,7 @@ majority decides.
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exitf(exitUsage, "%v; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newDrill(stdout), newRun(say), newHolder(os.Stdin, stdout))
+	root.AddCommand(newDrill(stdout), newRun(say), newReport(), newHolder(os.Stdin, stdout))
 	return root
 }
 

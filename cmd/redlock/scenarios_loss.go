@@ -50,7 +50,7 @@ func (s *stage) loses(hold *redlocktest.Holding) {
 		}
 		return hold.Err() != nil
 	})
-	if r, ok := s.lossOf(hold); lost && ok {
+	if r, ok := s.lossOf(hold.Token()); lost && ok {
 		late := r.At - r.Deadline
 		s.line.said(time.Now(), plain, "deadline", "was at %.3f; told %.1f ms later, %.1f ms before another client could own the lock",
 			deadline.Sub(s.line.start).Seconds(), milliseconds(late), milliseconds(spareOf(s.ttl)-late))
@@ -59,10 +59,10 @@ func (s *stage) loses(hold *redlocktest.Holding) {
 }
 
 // lossOf waits for what the holder itself recorded of its loss.
-func (s *stage) lossOf(hold *redlocktest.Holding) (loss redlocktest.Record, found bool) {
+func (s *stage) lossOf(token string) (loss redlocktest.Record, found bool) {
 	s.until(time.Second, func() bool {
 		for _, r := range s.history.Records() {
-			if r.Kind == redlocktest.Lost && r.Hold == hold.Token() {
+			if r.Kind == redlocktest.Lost && r.Hold == token {
 				loss, found = r, true
 			}
 		}
