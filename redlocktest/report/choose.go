@@ -19,7 +19,7 @@ const (
 // windows chooses what is drawn larger: what was asked for, violations, and of a long history the first losses.
 func windows(s *story, o Options, violations []*redlocktest.Violation) []Window {
 	all := o.Zoom
-	around := max(time.Duration(3*s.longest), 2*time.Second)
+	around := max(time.Duration(3*min(s.longest, 1<<58)), 2*time.Second)
 	if s.to-s.from < around { // nothing to enlarge
 		around = (s.to - s.from) / 4
 	}

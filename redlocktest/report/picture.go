@@ -27,7 +27,8 @@ const (
 
 	maxClients = 24 // rows; more are counted, not drawn
 	maxNodes   = 24
-	maxBands   = 40 // of one row, each with its text; more are drawn together
+	maxHolds   = 400 // of one client drawn singly: more do not fit, unless they overlap, which is wrong
+	maxBands   = 40  // of one row, each with its text; more are drawn together
 )
 
 // picture is one piece of time.
@@ -302,15 +303,10 @@ func (c *columns) runs() []run {
 
 // client draws a client's row and returns its height.
 func (p *picture) client(c *clientStory, y float64) float64 {
-	lanes := max(1, min(len(c.resources), maxResources))
+	lanes := max(1, min(len(c.resources), p.story.lanes))
 	height := float64(flagRow + lanes*laneRow + tickRow + 6)
 	p.label(y+flagRow, float64(lanes*laneRow), p.name(c.name), "")
-	for _, b := range c.bands {
-		if p.inside(b.from, b.to) {
-			x := p.x(b.from)
-			p.rect("still", x, y+flagRow-2, max(2, p.x(b.to)-x), float64(lanes*laneRow)+4, c.name+": "+b.text+" for "+span(b.to-b.from))
-		}
-	}
+	p.still(c, y+flagRow-2, float64(lanes*laneRow)+4)
 	free := float64(labels)
 	flag := func(x float64, class, text string) {
 		w := textWidth(text)
@@ -323,19 +319,39 @@ func (p *picture) client(c *clientStory, y float64) float64 {
 		top := y + flagRow + float64(lane*laneRow)
 		p.path("base", fmt.Sprintf("M%d %sH%d", labels, num(top+laneRow-2), width-margin), "")
 	}
-	p.holds(c, y+flagRow, lanes, flag)
 	for _, b := range c.bands[:min(len(c.bands), maxBands)] {
 		if !b.found && p.inside(b.from, b.to) {
 			flag(p.x(b.from)-7, "", b.text)
 		}
 	}
+	p.holds(c, y+flagRow, lanes, flag)
 	p.ticks(c, y+flagRow+float64(lanes*laneRow)+2)
 	return height
 }
 
+// still draws the times in which the client's process stood still.
+func (p *picture) still(c *clientStory, y, height float64) {
+	if len(c.bands) <= maxBands {
+		for _, b := range c.bands {
+			if p.inside(b.from, b.to) {
+				x := p.x(b.from)
+				p.rect("still", x, y, max(2, p.x(b.to)-x), height, c.name+": "+b.text+" for "+span(b.to-b.from))
+			}
+		}
+		return
+	}
+	cols := newColumns(p)
+	for _, b := range c.bands {
+		cols.mark(b.from, b.to, 1)
+	}
+	for _, r := range cols.runs() {
+		p.rect("still", r.x, y, r.width, height, "")
+	}
+}
+
 // laneOf is the line of a resource; those beyond the last share it.
-func (c *clientStory) laneOf(resource string) int {
-	return min(max(0, slices.Index(c.resources, resource)), maxResources-1)
+func (c *clientStory) laneOf(resource string, lanes int) int {
+	return min(max(0, slices.Index(c.resources, resource)), lanes-1)
 }
 
 // holds draws the ownerships. Those too short to be seen are drawn together.
@@ -343,6 +359,7 @@ func (p *picture) holds(c *clientStory, y float64, lanes int, flag func(x float6
 	brief := make([]*columns, lanes)
 	counts := make([]int, lanes)
 	var losses []*hold
+	drawn := 0
 	for _, h := range c.holds {
 		last := h.end
 		if h.how == redlocktest.Lost {
@@ -351,15 +368,16 @@ func (p *picture) holds(c *clientStory, y float64, lanes int, flag func(x float6
 		if !p.inside(h.steps[0].at, last) {
 			continue
 		}
-		lane := c.laneOf(h.resource)
+		lane := c.laneOf(h.resource, lanes)
 		top := y + float64(lane*laneRow)
-		if p.x(h.end)-p.x(h.steps[0].at) < 4 {
+		if p.x(h.end)-p.x(h.steps[0].at) < 4 || drawn == maxHolds {
 			if brief[lane] == nil {
 				brief[lane] = newColumns(p)
 			}
 			brief[lane].mark(h.steps[0].at, h.end, 1)
 			counts[lane]++
 		} else {
+			drawn++
 			p.hold(c, h, top)
 		}
 		if h.how == redlocktest.Lost && h.told >= p.from && h.told <= p.to {
@@ -377,11 +395,11 @@ func (p *picture) holds(c *clientStory, y float64, lanes int, flag func(x float6
 		}
 		p.path("brief", d.String(), fmt.Sprintf("%s: %d short holds", c.name, counts[lane]))
 	}
-	p.losses(c, losses, y, flag)
+	p.losses(c, losses, y, lanes, flag)
 }
 
 // losses marks where the holder was told.
-func (p *picture) losses(c *clientStory, losses []*hold, y float64, flag func(x float64, class, text string)) {
+func (p *picture) losses(c *clientStory, losses []*hold, y float64, lanes int, flag func(x float64, class, text string)) {
 	drawn := map[int]int{} // by column
 	for _, h := range losses {
 		x := p.x(h.told)
@@ -389,7 +407,7 @@ func (p *picture) losses(c *clientStory, losses []*hold, y float64, flag func(x 
 			continue
 		}
 		x = min(max(x, labels+5), width-6)
-		mid := y + float64(c.laneOf(h.resource)*laneRow) + laneRow/2 - 1
+		mid := y + float64(c.laneOf(h.resource, lanes)*laneRow) + laneRow/2 - 1
 		late := ""
 		if d := h.deadline(); d != 0 {
 			late = fmt.Sprintf(", %s after its deadline", span(h.told-d))
@@ -494,8 +512,10 @@ func (p *picture) ticks(c *clientStory, y float64) {
 			p.path("wrote", tri, c.name+" writes to the store")
 		case redlocktest.Refused:
 			p.path("refused", tri, c.name+" writes too late: the store refuses")
-			if x+textWidth("refused")+8 < width {
+			if w := textWidth("refused") + 8; x+w < width {
 				p.text("said bad", x+7, y+12, "refused")
+			} else {
+				p.text("said bad", x-w, y+12, "refused")
 			}
 		default:
 			p.path("unknown", tri, c.name+" writes; nobody knows whether the store took it")

@@ -15,6 +15,7 @@ type story struct {
 	nodes    []*nodeStory
 	clients  []*clientStory
 	longest  float64 // the longest validity, in nanoseconds
+	lanes    int     // how many resources of one client have a line of their own
 }
 
 // nodeStory is one node's row.
@@ -83,8 +84,13 @@ type step struct{ at, deadline time.Duration }
 // deadline is the last one known; 0 if none is.
 func (h *hold) deadline() time.Duration { return h.steps[len(h.steps)-1].deadline }
 
-// maxResources is how many resources of one client have a line of their own.
-const maxResources = 4
+const (
+	maxLanes    = 4  // of one client
+	maxAllLanes = 24 // of all clients together; with more each client has one
+)
+
+// bounded keeps times so far from the ends of the clock that they can be added.
+func bounded(d time.Duration) time.Duration { return min(1<<59, max(-1<<59, d)) }
 
 // read puts records, in the order of At, together.
 func read(records []redlocktest.Record, names map[string]string) *story {
@@ -92,13 +98,14 @@ func read(records []redlocktest.Record, names map[string]string) *story {
 	if len(records) == 0 {
 		return s
 	}
-	s.from, s.to = records[0].At, records[len(records)-1].At
+	s.from, s.to = bounded(records[0].At), bounded(records[len(records)-1].At)
 	r := &reader{story: s, nodes: map[string]*nodeStory{}, clients: map[string]*clientStory{}, open: map[holdKey]*hold{},
 		faults: map[faultKey][]*band{}, views: map[string]*view{}}
 	for name := range names {
 		r.node(name)
 	}
 	for _, rec := range records {
+		rec.At, rec.Began, rec.Deadline = bounded(rec.At), bounded(rec.Began), bounded(rec.Deadline)
 		r.note(rec)
 	}
 	r.finish(names)
@@ -197,7 +204,7 @@ func (r *reader) note(rec redlocktest.Record) {
 		delete(r.faults, k)
 	case redlocktest.Frozen:
 		c := r.client(rec.Client)
-		c.bands = append(c.bands, band{from: rec.Began, to: rec.At, text: "stood still", found: true})
+		c.bands = append(c.bands, band{from: min(rec.Began, rec.At), to: rec.At, text: "stood still", found: true})
 	case redlocktest.NodeSays:
 		r.says = append(r.says, rec)
 	}
@@ -224,7 +231,7 @@ func (r *reader) acquired(key holdKey, rec redlocktest.Record) {
 
 // finish draws the conclusions that need all records.
 func (r *reader) finish(names map[string]string) {
-	s := r.story
+	s, lanes := r.story, 0
 	for _, c := range s.clients {
 		for _, h := range c.holds {
 			if h.how == "" { // the process may have died, or the history has
@@ -236,6 +243,10 @@ func (r *reader) finish(names map[string]string) {
 			h.end = max(h.end, h.steps[0].at)
 		}
 		slices.Sort(c.resources)
+		lanes += max(1, min(len(c.resources), maxLanes))
+	}
+	if s.lanes = maxLanes; lanes > maxAllLanes {
+		s.lanes = 1
 	}
 	r.place()
 	r.look()
