@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -238,16 +239,27 @@ func (r *rival) first() (at time.Time, tries int) {
 	return at, r.tries
 }
 
-// shut ends the rival and promises that it never got in.
-func (s *stage) shut(r *rival) {
+// gotAfter says whether it got the lock after a moment.
+func (r *rival) gotAfter(since time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.got, func(at time.Time) bool { return at.After(since) })
+}
+
+// shut ends the rival and promises that it never got in while holder, if not nil, had not lost the lock.
+func (s *stage) shut(r *rival, holder *client) {
 	r.end()
 	at, tries := r.first()
-	if at.IsZero() {
+	ok := at.IsZero() || holder != nil && holder.heardSince(0, func(ev redlock.Event) bool { return ev.Name == "lost" && ev.Time.Before(at) })
+	switch {
+	case at.IsZero():
 		s.line.said(time.Now(), plain, "client B", "tried %d times and never got in", tries)
-	} else {
+	case ok:
+		s.line.said(at, plain, "client B", "got in, after client A had lost the lock")
+	default:
 		s.line.said(at, red, "client B", "GOT IN while client A held the lock")
 	}
-	s.promise("shut-out", fmt.Sprintf("a second client, which tries all the time (%d times here), never gets in while the lock is held", tries), at.IsZero())
+	s.promise("shut-out", fmt.Sprintf("a second client, which tries all the time (%d times here), never gets in while the lock is held", tries), ok)
 }
 
 // heardSince says whether c heard such an event after the first n.

@@ -28,7 +28,7 @@ const (
 	asRedlock  = "as-redlock"
 	asChild    = "as-child"
 	envWitness = "REDLOCK_TEST_WITNESS"
-	patience   = 20 * time.Second
+	patience   = 40 * time.Second
 )
 
 func TestMain(m *testing.M) {
@@ -38,6 +38,8 @@ func TestMain(m *testing.M) {
 			os.Exit(execute(os.Args[2:], os.Stdout, os.Stderr))
 		case asChild:
 			os.Exit(childMain(os.Args[2:]))
+		case holderCommand: // started by a drill
+			os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
 		}
 	}
 	os.Exit(m.Run())

@@ -230,7 +230,7 @@ func pausedHolder(s *stage) error {
 	r := s.press(b)
 	defer r.end()
 	s.rest(s.ttl / 2)
-	s.shut(r)
+	s.shut(r, nil)
 
 	// 2. It stands still. What it will do first is waiting for it.
 	s.step("stop the process", "(SIGSTOP)")

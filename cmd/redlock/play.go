@@ -197,6 +197,9 @@ func (o *drillOptions) play(ctx context.Context, line *timeline, sc scenario, ur
 		out.broken = s.audit(out.history)
 	}
 	out.results = s.results
+	if out.history != nil && (out.err != nil || !out.kept()) {
+		s.blame(out.history)
+	}
 	fmt.Fprintln(line.w)
 	s.marks()
 	return out
@@ -263,6 +266,18 @@ func (s *stage) audit(h *redlocktest.History) error {
 	return errors.Join(all...)
 }
 
+// blame says so if this machine was too busy to play the scenario in time.
+func (s *stage) blame(h *redlocktest.History) {
+	if late := h.Summary().MaxDelay; late > nodeTimeout(s.ttl)/2 {
+		s.line.said(time.Now(), red, "busy machine", "timers were up to %s late here, so nodes seemed to be silent; give the drill more of the machine, or a longer --ttl", ms(late))
+	}
+}
+
+// oneLine is an error for people, on one line.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(reasonText(err), func(r rune) bool { return r == '\n' }), "; ")
+}
+
 // conclude prints the last line, writes the files, and returns the error with the exit code.
 func (o *drillOptions) conclude(ctx context.Context, line *timeline, outcomes []outcome, took time.Duration) error {
 	kept, all, played, verdicts := 0, 0, 0, ""
@@ -312,15 +327,15 @@ func (o *drillOptions) conclude(ctx context.Context, line *timeline, outcomes []
 			text = "the drill was interrupted"
 		}
 		if failed != nil && !errors.Is(failed, context.Canceled) {
-			text = "the drill was interrupted; " + reasonText(failed)
+			text = "the drill was interrupted; " + oneLine(failed)
 		}
 		return exitf(exitSignal+int(syscall.SIGINT), "%s", text)
 	case broken && failed != nil:
-		return exitf(exitFailed, "a promise was broken; and the drill ended early: %s", reasonText(failed))
+		return exitf(exitFailed, "a promise was broken; and the drill ended early: %s", oneLine(failed))
 	case broken:
 		return &exitError{code: exitFailed}
 	case failed != nil:
-		return exitf(exitUndone, "the drill could not be carried out: %s", reasonText(failed))
+		return exitf(exitUndone, "the drill could not be carried out: %s", oneLine(failed))
 	}
 	return nil
 }

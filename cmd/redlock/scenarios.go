@@ -79,7 +79,7 @@ func away(how func(int) int) func(s *stage) error {
 		}
 		back := s.until(s.patience(), func() bool { return hold.Margin() == s.minority() })
 		s.promise("restored", "the lock is given to the nodes that return, and stays held", back && hold.Check())
-		s.shut(r)
+		s.shut(r, a)
 		s.handOver(a, b, hold)
 		return nil
 	}
@@ -128,10 +128,13 @@ func rolling(s *stage) error {
 		if s.ctx.Err() != nil {
 			return s.ctx.Err()
 		}
+		if hold.Err() != nil { // nothing more to see
+			break
+		}
 	}
 	s.promise("steady", "each node gets its vote and the lock back within a TTL or so", steady == n)
 	s.promise("held", "the lock is held throughout, though every node has forgotten it once", hold.Check())
-	s.shut(r)
+	s.shut(r, a)
 	s.handOver(a, b, hold)
 	return nil
 }
@@ -172,10 +175,13 @@ func flush(s *stage) error {
 		if s.ctx.Err() != nil {
 			return s.ctx.Err()
 		}
+		if hold.Err() != nil { // nothing more to see
+			break
+		}
 	}
 	s.promise("noticed", "each loss of data is noticed, costs that node its vote for a TTL, and is healed", steady == s.fleet.count())
 	s.promise("held", "the lock is held throughout, though every node has forgotten it once", hold.Check())
-	s.shut(r)
+	s.shut(r, a)
 	s.handOver(a, b, hold)
 	return nil
 }
@@ -206,7 +212,7 @@ func clocks(s *stage) error {
 	}
 	s.promise("noticed", "a clock that was set is noticed, and costs that node its vote for a TTL", noticed)
 	s.promise("held", "the lock is held throughout", hold.Check())
-	s.shut(r)
+	s.shut(r, a)
 	s.handOver(a, b, hold)
 	return nil
 }

@@ -36,7 +36,7 @@ func frozenNode(s *stage) error {
 	s.each("frozen", false, hung, s.clients, (*redlocktest.Proxy).Thaw)
 	back := s.until(s.patience(), func() bool { return hold.Margin() == s.minority() })
 	s.promise("restored", "the lock is given to it again, and stays held", back && hold.Check())
-	s.shut(r)
+	s.shut(r, a)
 	s.handOver(a, b, hold)
 	return nil
 }
@@ -88,7 +88,7 @@ func slowNodes(s *stage) error {
 	s.promise("held", "the lock is held and renewed for more than a TTL", s.keepsRenewing(a, hold, s.fleet.count()))
 	s.step("speed up", "again")
 	s.each("slow", false, slow, s.clients, func(p *redlocktest.Proxy) { p.Delay(0) })
-	s.shut(r)
+	s.shut(r, a)
 	s.handOver(a, b, hold)
 	return nil
 }
