@@ -122,7 +122,7 @@ func rolling(s *stage) error {
 			steady++
 		}
 		if i < n-1 && s.settle > 0 {
-			s.line.row(time.Now(), dim, "pause", "for "+s.settle.String()+" (--settle), so that other locks can rely on node "+s.names.Replace(s.fleet.addr(i)))
+			s.line.row(time.Now(), dim, "pause", "for "+s.settle.String()+" (--settle), so that other locks can rely on "+s.names.Replace(s.fleet.addr(i)))
 			s.rest(s.settle)
 		}
 		if s.ctx.Err() != nil {

@@ -205,7 +205,7 @@ func (s *stage) start(nodes ...int) error {
 		}
 		delete(s.stopped, i)
 		s.healed("stopped", i, nil)
-		s.line.row(time.Now(), bold, fmt.Sprintf("node %d is started", i+1), "its memory is gone; it has no vote for a TTL"+since(began))
+		s.line.row(time.Now(), bold, fmt.Sprintf("node %d is started", i+1), "it has no vote for a TTL: it may have forgotten locks"+since(began))
 	}
 	return nil
 }
