@@ -42,12 +42,12 @@ func (s *stage) enter(name string, quiet bool) (*client, error) {
 		}
 		c.links = append(c.links, link)
 		settings := s.fleet.options(i)
-		dial := redis.NewDialer(&redis.Options{DialTimeout: nodeTimeout(s.ttl), TLSConfig: settings.TLSConfig})
+		dial := redis.NewDialer(&redis.Options{DialTimeout: s.nodeTimeout, TLSConfig: settings.TLSConfig})
 		settings.Dialer = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, "tcp", link.Addr()) }
 		c.clients = append(c.clients, redis.NewClient(settings))
 	}
 	var err error
-	opts := []redlock.Option{redlock.WithTTL(s.ttl), redlock.WithKeyPrefix(s.prefix()), redlock.WithLabel(label(name)),
+	opts := []redlock.Option{redlock.WithTTL(s.ttl), redlock.WithNodeTimeout(s.nodeTimeout), redlock.WithKeyPrefix(s.prefix()), redlock.WithLabel(label(name)),
 		redlock.WithObserver(both(c.record.Observer(), func(ev redlock.Event) {
 			select {
 			case s.events <- told{c, ev}:
@@ -114,7 +114,7 @@ func (s *stage) ready(clients ...*client) error {
 		return err
 	}
 	var why string
-	ok := s.until(s.patience(), func() bool {
+	ok := s.until(s.patience()+5*time.Second, func() bool {
 		for _, c := range clients {
 			if lock, err := c.pool.TryLock(s.ctx, s.resource+"-ready"); err == nil {
 				_ = lock.Unlock(s.ctx)
@@ -184,7 +184,7 @@ func (s *stage) release(c *client, hold *redlocktest.Holding) bool {
 func (s *stage) handOver(a, b *client, hold *redlocktest.Holding) {
 	ok := s.release(a, hold)
 	next, err := s.acquire(b)
-	ok = ok && err == nil && s.release(b, next)
+	ok = err == nil && s.release(b, next) && ok
 	s.promise("next", "once it is given back the next client gets the lock", ok)
 }
 

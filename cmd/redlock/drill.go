@@ -44,7 +44,8 @@ type drillOptions struct {
 	commands commands
 	outage   bool
 	settle   time.Duration
-	report   string // files to write, if not empty
+	timeout  time.Duration // of a node; 0 is the library's default
+	report   string        // files to write, if not empty
 	json     string
 	history  string
 
@@ -83,6 +84,7 @@ and it always starts what it has stopped. What it cannot do to them it leaves ou
 	f := cmd.Flags()
 	o.from.register(f)
 	f.DurationVar(&o.ttl, "ttl", drillTTL, "the lock's lease; a scenario takes some five times that")
+	f.DurationVar(&o.timeout, "node-timeout", 0, "WithNodeTimeout of the lock, up to a quarter of the TTL (default 250ms, or a quarter of the TTL where that is less)")
 	f.BoolVar(&o.list, "list", false, "name the scenarios")
 	f.StringVar(&o.commands.stop, "stop-cmd", "", "stops one of your nodes: a `COMMAND` for sh with {node} (its number), {host}, {port} or {addr} in it")
 	f.StringVar(&o.commands.start, "start-cmd", "", "the `COMMAND` that starts it again")
@@ -107,6 +109,9 @@ func (o *drillOptions) run(ctx context.Context, w io.Writer) error {
 	if o.settle < 0 || o.commands.timeout <= 0 {
 		return exitf(exitUsage, "--settle and --cmd-timeout must not be negative")
 	}
+	if o.timeout != 0 && (o.timeout < time.Millisecond || o.timeout > o.ttl/4) {
+		return exitf(exitUsage, "--node-timeout %v: from 1ms to a quarter of --ttl, %v", o.timeout, o.ttl/4)
+	}
 	urls, err := o.from.urls()
 	if err != nil {
 		return err
@@ -119,6 +124,9 @@ func (o *drillOptions) run(ctx context.Context, w io.Writer) error {
 	}
 	redis.SetLogger(silence{}) // our own clients of the nodes complain of what the drill does to them
 	if len(o.names) == 0 {
+		if o.timeout != 0 {
+			return exitf(exitUsage, "--node-timeout is for named scenarios")
+		}
 		if o.commands.stop+o.commands.start != "" {
 			return exitf(exitUsage, "--stop-cmd and --start-cmd are for named scenarios: %s, or all", strings.Join(scenarioNames(), ", "))
 		}

@@ -26,6 +26,7 @@ const holderCommand = "drill-holder"
 type order struct {
 	URLs     []string
 	TTL      time.Duration
+	Timeout  time.Duration // of a node
 	Prefix   string
 	Resource string
 	History  string
@@ -85,7 +86,7 @@ func (h *holder) live() (err error) {
 		record.MeasureDelay(ctx)
 	}()
 	defer func() { stop(); <-measured }()
-	pool, err := redlock.Open(o.URLs, redlock.WithTTL(o.TTL), redlock.WithKeyPrefix(o.Prefix), redlock.WithLabel(label(pausedName)),
+	pool, err := redlock.Open(o.URLs, redlock.WithTTL(o.TTL), redlock.WithNodeTimeout(o.Timeout), redlock.WithKeyPrefix(o.Prefix), redlock.WithLabel(label(pausedName)),
 		redlock.WithObserver(record.Observer()))
 	if err != nil {
 		return err
@@ -216,7 +217,7 @@ func pausedHolder(s *stage) error {
 
 	// 1. It holds the lock, and nobody else gets it.
 	s.step("a process locks", "%s", s.resource)
-	if err := p.tell(order{URLs: s.urls(), TTL: s.ttl, Prefix: s.prefix(), Resource: s.resource, History: s.path}); err != nil {
+	if err := p.tell(order{URLs: s.urls(), TTL: s.ttl, Timeout: s.nodeTimeout, Prefix: s.prefix(), Resource: s.resource, History: s.path}); err != nil {
 		return err
 	}
 	held, err := p.hear()

@@ -171,6 +171,9 @@ func (o *drillOptions) play(ctx context.Context, line *timeline, sc scenario, ur
 	defer func() { _ = history.Close() }()
 	s := newStage(ctx, line, f, o.ttl, o.settle, history, path)
 	s.opts = o.opts
+	if o.timeout != 0 {
+		s.nodeTimeout = o.timeout
+	}
 	if sc.most != nil {
 		s.most = sc.most(f.count())
 	}
@@ -268,7 +271,8 @@ func (s *stage) audit(h *redlocktest.History) error {
 
 // blame says so if this machine was too busy to play the scenario in time.
 func (s *stage) blame(h *redlocktest.History) {
-	if late := h.Summary().MaxDelay; late > nodeTimeout(s.ttl)/2 {
+	const usual = 20 * time.Millisecond // and more: a machine with time to spare is late by one or two
+	if late := h.Summary().MaxDelay; late > usual {
 		s.line.said(time.Now(), red, "busy machine", "timers were up to %s late here, so nodes seemed to be silent; give the drill more of the machine, or a longer --ttl", ms(late))
 	}
 }

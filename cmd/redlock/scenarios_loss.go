@@ -76,7 +76,7 @@ func (s *stage) lossOf(token string) (loss redlocktest.Record, found bool) {
 // may have been on its way.
 func (s *stage) blocked(r *rival, since time.Time) {
 	r.end()
-	in := r.gotAfter(since.Add(nodeTimeout(s.ttl)))
+	in := r.gotAfter(since.Add(s.nodeTimeout))
 	_, tries := r.first()
 	s.line.said(time.Now(), plain, "client B", "tried %d times, got in: %v", tries, yesNo(in))
 	s.promise("blocked", fmt.Sprintf("while a majority is away nobody gets the lock (%d tries)", tries), !in)

@@ -31,7 +31,7 @@ func frozenNode(s *stage) error {
 	s.step("freeze", "node %d, as both clients see it", s.fleet.count())
 	s.each("frozen", true, hung, s.clients, (*redlocktest.Proxy).Freeze)
 	s.promise("held", "the lock is held and renewed for more than a TTL on the others", s.keepsRenewing(a, hold, s.fleet.count()-1))
-	s.fast(a, nodeTimeout(s.ttl)/2, "nobody waits for the node that hangs")
+	s.fast(a, s.nodeTimeout/2, "nobody waits for the node that hangs")
 	s.step("thaw", "it: it does now what it was asked while it hung")
 	s.each("frozen", false, hung, s.clients, (*redlocktest.Proxy).Thaw)
 	back := s.until(s.patience(), func() bool { return hold.Margin() == s.minority() })
@@ -73,7 +73,7 @@ func slowNodes(s *stage) error {
 	if err != nil {
 		return err
 	}
-	delay := nodeTimeout(s.ttl) * 4 / 5
+	delay := s.nodeTimeout * 4 / 5
 	slow := s.last(s.minority())
 	s.step("slow down", "%d of %d nodes: each answer takes %v longer", len(slow), s.fleet.count(), delay)
 	s.each("slow", true, slow, s.clients, func(p *redlocktest.Proxy) { p.Delay(delay) })
@@ -189,7 +189,7 @@ func contend(s *stage) error {
 
 	// 2. Meanwhile one node after the other hangs.
 	n := s.fleet.count()
-	pause := max(6*s.ttl/time.Duration(2*n), 2*nodeTimeout(s.ttl))
+	pause := max(6*s.ttl/time.Duration(2*n), 2*s.nodeTimeout)
 	for i := range n {
 		s.each("frozen", true, []int{i}, s.clients, (*redlocktest.Proxy).Freeze)
 		s.rest(pause)

@@ -37,14 +37,14 @@ func TestEveryScenarioKeepsItsPromises(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	start := func(sc scenario) *running {
-		ttl := "1s"
+		ttl := "2s"
 		if sc.name == "lost-reply" {
 			ttl = "3s" // it promises to be faster than the TTL
 		}
-		return launch(t, nil, []string{"drill", sc.name, "--ttl", ttl, "--json", filepath.Join(dir, sc.name+".json"),
+		return launch(t, nil, []string{"drill", sc.name, "--ttl", ttl, "--node-timeout", "500ms", "--json", filepath.Join(dir, sc.name+".json"),
 			"--report", filepath.Join(dir, sc.name+".html"), "--history", filepath.Join(dir, sc.name+".jsonl")})
 	}
-	const atOnce = 4
+	const atOnce = 5
 	var all []*running
 	for i, sc := range scenarios {
 		for len(all) < min(i+atOnce, len(scenarios)) {
@@ -191,20 +191,21 @@ func TestBadInputOfADrillSaysWhatToDo(t *testing.T) {
 	nodes := "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"
 	both := func(c string) string { return "--stop-cmd|" + c + "|--start-cmd|" + c }
 	for args, want := range map[string]string{
-		"nonsense":                                           "there are one-node, two-nodes",
-		"one-node|--ttl|1ms":                                 "from 500ms to 1m0s",
-		"one-node|--settle|-1s":                              "must not be negative",
-		"one-node|" + both("x {node}"):                       "name them with --nodes or --nodes-file",
-		both("x {node}"):                                     "name them with --nodes or --nodes-file",
-		both("x {node}") + "|--nodes|" + nodes:               "are for named scenarios",
-		"one-node|--nodes|":                                  "the list of nodes is empty",
-		"one-node|--nodes|" + nodes:                          "give it --stop-cmd and --start-cmd",
-		"clock|--nodes|" + nodes:                             "run it without --nodes",
-		"flush|--nodes|127.0.0.1:1":                          "three nodes at least",
-		"majority|--nodes|" + nodes + "|" + both("x {node}"): "--allow-outage permits that",
-		"one-node|--nodes|" + nodes + "|--stop-cmd|x {node}": "belong together",
-		"one-node|--nodes|" + nodes + "|" + both("systemctl stop redis"):          "say which with {node}",
-		"one-node|--nodes|unix:///a,unix:///b,unix:///c|" + both("{port}"):        "has a socket",
+		"nonsense":                                                         "there are one-node, two-nodes",
+		"one-node|--ttl|1ms":                                               "from 500ms to 1m0s",
+		"one-node|--node-timeout|1s":                                       "a quarter of --ttl",
+		"one-node|--settle|-1s":                                            "must not be negative",
+		"one-node|" + both("x {node}"):                                     "name them with --nodes or --nodes-file",
+		both("x {node}"):                                                   "name them with --nodes or --nodes-file",
+		both("x {node}") + "|--nodes|" + nodes:                             "are for named scenarios",
+		"one-node|--nodes|":                                                "the list of nodes is empty",
+		"one-node|--nodes|" + nodes:                                        "give it --stop-cmd and --start-cmd",
+		"clock|--nodes|" + nodes:                                           "run it without --nodes",
+		"flush|--nodes|127.0.0.1:1":                                        "three nodes at least",
+		"majority|--nodes|" + nodes + "|" + both("x {node}"):               "--allow-outage permits that",
+		"one-node|--nodes|" + nodes + "|--stop-cmd|x {node}":               "belong together",
+		"one-node|--nodes|" + nodes + "|" + both("systemctl stop redis"):   "say which with {node}",
+		"one-node|--nodes|unix:///a,unix:///b,unix:///c|" + both("{port}"): "has a socket",
 		"one-node|--nodes|unix:///a;reboot,unix:///b,unix:///c|" + both("{addr}"): "means something to a shell",
 		"one-node|--nodes|redis://:hunter2@a:1":                                   "--nodes-file",
 	} {
@@ -236,7 +237,7 @@ func TestADrillOnOnesOwnNodesLeavesOutWhatItCannotDo(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Join(ns.URLs(), "\n")), 0o600))
 	js := file + ".json"
-	r := launch(t, nil, []string{"drill", "paused-holder", "flush", "--ttl", "1s", "--nodes-file", file, "--json", js})
+	r := launch(t, nil, []string{"drill", "paused-holder", "lost-reply", "--ttl", "2s", "--node-timeout", "500ms", "--nodes-file", file, "--json", js})
 	require.Zero(t, r.code(), r.stdout.String()+r.stderr.String())
 	require.NotContains(t, r.stdout.String(), "hunter")
 

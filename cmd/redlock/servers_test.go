@@ -130,7 +130,7 @@ func TestATeamDrillsItsOwnServers(t *testing.T) {
 	g := newTeam(t)
 	g.begin(2 * time.Second)
 	js := filepath.Join(g.dir, "result.json")
-	r := launch(t, nil, g.args("majority", "restart", "paused-holder", "--ttl", "2s", "--allow-outage", "--json", js))
+	r := launch(t, nil, g.args("majority", "restart", "paused-holder", "--ttl", "2s", "--node-timeout", "500ms", "--allow-outage", "--json", js))
 	require.Zero(t, r.code(), r.stdout.String()+r.stderr.String())
 	for _, p := range readPlayed(t, js) {
 		require.Equal(t, "pass", p.Verdict, p.Name)

@@ -16,19 +16,20 @@ import (
 // stage is what one scenario plays on. One goroutine does and prints everything; observers and rivals only hand over.
 type stage struct {
 	teller
-	ctx      context.Context
-	fleet    fleet
-	ttl      time.Duration
-	settle   time.Duration // how long a node that is back is left alone, for the sake of other locks on it
-	history  *redlocktest.History
-	path     string // the history's file, for other processes
-	resource string
-	most     int          // nodes that may be stopped at once
-	stopped  map[int]bool // by this scenario
-	events   chan told
-	clients  []*client
-	opts     []redlock.Option
-	met      bool // all clients have found all nodes; what they say before means nothing
+	ctx         context.Context
+	fleet       fleet
+	ttl         time.Duration
+	nodeTimeout time.Duration
+	settle      time.Duration // how long a node that is back is left alone, for the sake of other locks on it
+	history     *redlocktest.History
+	path        string // the history's file, for other processes
+	resource    string
+	most        int          // nodes that may be stopped at once
+	stopped     map[int]bool // by this scenario
+	events      chan told
+	clients     []*client
+	opts        []redlock.Option
+	met         bool // all clients have found all nodes; what they say before means nothing
 }
 
 // told is an event and who told it.
@@ -43,7 +44,7 @@ var errOver = errors.New("the scenario ends here")
 
 // newStage prepares one scenario. The caller closes it.
 func newStage(ctx context.Context, line *timeline, f fleet, ttl, settle time.Duration, h *redlocktest.History, path string) *stage {
-	s := &stage{ctx: ctx, fleet: f, ttl: ttl, settle: settle, history: h, path: path, resource: "drill-" + rand.Text()[:8],
+	s := &stage{ctx: ctx, fleet: f, ttl: ttl, nodeTimeout: nodeTimeout(ttl), settle: settle, history: h, path: path, resource: "drill-" + rand.Text()[:8],
 		stopped: map[int]bool{}, events: make(chan told, 1<<14)}
 	s.line = line
 	var nodes []redlock.NodeStats
