@@ -32,6 +32,7 @@ type Proxy struct {
 	holes    [2]bool      // by direction
 	drops    int          // replies to drop, cutting the connection
 	mutes    int          // replies to drop, silencing the connection
+	replays  int          // pieces of requests to send twice
 	random   *rand.Rand   // of the jitter; nil while there is none
 	listener net.Listener // nil while connections are refused
 	links    map[*link]struct{}
@@ -315,15 +316,20 @@ func pump(l *link, network, target string) {
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	// 3. Replies. Ends when the server closes, which also ends the loop below.
+	var talk conversation
 	var replies sync.WaitGroup
 	defer replies.Wait()
 	replies.Go(func() {
 		defer func() { _ = l.Close() }()
-		passReplies(l, server)
+		passReplies(l, server, &talk)
 	})
 	// 4. Requests. After the last one the server closes once it has executed them all.
 	for err == nil {
-		if _, err = server.Write(buf[:n]); err == nil {
+		again := talk.ask(buf[:n], l.proxy.takeReplay)
+		if _, err = server.Write(buf[:n]); err == nil && again {
+			_, err = server.Write(buf[:n])
+		}
+		if err == nil {
 			n, err = l.Read(buf)
 		}
 	}
@@ -332,12 +338,12 @@ func pump(l *link, network, target string) {
 	}
 }
 
-func passReplies(l *link, server net.Conn) {
+func passReplies(l *link, server net.Conn, talk *conversation) {
 	buf := make([]byte, readSize)
 	for {
 		n, err := server.Read(buf)
-		if n > 0 {
-			if _, werr := l.Write(buf[:n]); werr != nil {
+		if pass := talk.reply(buf[:n]); len(pass) > 0 {
+			if _, werr := l.Write(pass); werr != nil {
 				return
 			}
 		}

@@ -1,6 +1,7 @@
 package redlocktest
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,20 +60,29 @@ func TestAnOldSnapshotBringsBackWhatWasThereThen(t *testing.T) {
 func TestARestartWithDataLosesNothingThatWasAnswered(t *testing.T) {
 	ctx := testContext(t)
 	n := Start(t, 1).Node(0)
-	answered := make(chan string, 10_000)
-	go func() {
-		defer close(answered)
-		c := bare(t, n.Addr())
-		for i := range cap(answered) {
-			if c.Set(ctx, itoa(i), "v", 0).Err() != nil {
+	var answered []string
+	restarted := make(chan struct{})
+	var writer sync.WaitGroup
+	c := bare(t, n.Addr())
+	writer.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-restarted:
 				return
+			default:
 			}
-			answered <- itoa(i)
+			if c.Set(ctx, itoa(i), "v", 0).Err() == nil {
+				answered = append(answered, itoa(i))
+			}
 		}
-	}()
+	})
 	require.NoError(t, n.WaitRequests(ctx, "SET", 20))
-	require.NoError(t, n.RestartWithData())
-	for key := range answered {
+	err := n.RestartWithData()
+	close(restarted)
+	writer.Wait()
+	require.NoError(t, err)
+	require.NotEmpty(t, answered)
+	for _, key := range answered {
 		_, ok := n.Get(key)
 		require.True(t, ok, key)
 	}
