@@ -20,6 +20,8 @@ type check struct {
 	Name   string `json:"name"`
 	Claim  string `json:"claim"`
 	Broken string `json:"broken,omitempty"` // the shortest piece of history that shows it
+
+	err error // the same, with the records
 }
 
 // notes are what a run leaves beside the histories, so that they can be judged again.
@@ -88,7 +90,7 @@ func (r *run) judge() (kept bool, err error) {
 	}
 	err = errors.Join(
 		os.WriteFile(filepath.Join(r.o.out, "summary.json"), append(text, '\n'), 0o644),
-		writePage(filepath.Join(r.o.out, "summary.html"), s),
+		writePage(filepath.Join(r.o.out, "summary.html"), s, all),
 	)
 	s.print(r.out)
 	return kept, err
@@ -165,7 +167,7 @@ func (r *run) checks(all *redlocktest.History, s *summary) []check {
 }
 
 func outcome(name, claim string, err error) check {
-	c := check{Name: name, Claim: claim}
+	c := check{Name: name, Claim: claim, err: err}
 	if err != nil {
 		c.Broken = err.Error()
 	}

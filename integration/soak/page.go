@@ -1,13 +1,16 @@
 package main
 
 import (
-	_ "embed"
+	"cmp"
+	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"os"
 	"slices"
 	"time"
+
+	"github.com/seed71a1c8e3/redlock/redlocktest"
+	"github.com/seed71a1c8e3/redlock/redlocktest/report"
 )
 
 // line is one number of the summary with its name.
@@ -38,12 +41,7 @@ func (s *summary) kinds() (all []line) {
 	for k, n := range s.Kinds {
 		all = append(all, line{k, fmt.Sprint(n)})
 	}
-	slices.SortFunc(all, func(a, b line) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b line) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
@@ -75,20 +73,23 @@ func shortened(text string) string {
 	return text
 }
 
-//go:embed page.html
-var pageText string
-
-var page = template.Must(template.New("page").Parse(pageText))
-
-// writePage writes the summary as a page that needs nothing else.
-func writePage(path string, s *summary) error {
+// writePage writes the summary, with a picture of the whole run, as a page that needs nothing else.
+func writePage(path string, s *summary, all *redlocktest.History) error {
+	opts := report.Options{
+		Title: fmt.Sprintf("Soak of %s, seed %d", s.Lock, s.Seed),
+		Text: fmt.Sprintf("%d client processes with %d workers each on five servers (%s), TTL and guard %v, %v of faults.",
+			s.Clients, s.Workers, s.Provider, s.TTL, s.Duration),
+	}
+	for _, l := range append(s.lines(), s.kinds()...) {
+		opts.Facts = append(opts.Facts, report.Fact(l))
+	}
+	for _, c := range s.Checks {
+		opts.Promises = append(opts.Promises, report.Promise{Text: c.Name + ": " + c.Claim, Kept: c.Broken == ""})
+		opts.Err = errors.Join(opts.Err, c.err)
+	}
 	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	err = page.Execute(file, map[string]any{"S": s, "Lines": s.lines(), "Kinds": s.kinds()})
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return errors.Join(report.Write(file, all, opts), file.Close())
 }
