@@ -109,7 +109,7 @@ func chaos(t *testing.T, seed uint64) int {
 			if forgets {
 				x.flush()
 			} else {
-				x.do(func() { clear(x.keys); delete(x.fields, "marker") })
+				x.do(func() { clear(x.Keys); delete(x.Fields, "marker") })
 			}
 		case 2:
 			x.reboot(true)

@@ -14,13 +14,13 @@ import (
 // counters is what a peer's counter for a resource says; 0 if it never gave a fence.
 func (p *peer) counter(resource string) uint64 {
 	var text string
-	p.do(func() { text = p.fields[stripesOf([]string{resource})[0]] })
+	p.do(func() { text = p.Fields[stripesOf([]string{resource})[0]] })
 	f, _ := strconv.ParseUint(text, 10, 64)
 	return f
 }
 
 func (p *peer) setCounter(resource string, f uint64) {
-	p.do(func() { p.fields[stripesOf([]string{resource})[0]] = fenceText(f) })
+	p.do(func() { p.Fields[stripesOf([]string{resource})[0]] = fenceText(f) })
 }
 
 func TestFencesRiseFromOwnerToOwner(t *testing.T) {
@@ -28,7 +28,7 @@ func TestFencesRiseFromOwnerToOwner(t *testing.T) {
 		ps := newPeers(t, 5)
 		pools := []*Pool{testPool(t, ps), testPool(t, ps), testPool(t, ps)}
 		for i := range ps {
-			ps[i].do(func() { ps[i].clock = time.Duration(i-2) * time.Minute })
+			ps[i].do(func() { ps[i].Clock = time.Duration(i-2) * time.Minute })
 		}
 		last := uint64(0)
 		for i := range 300 {
@@ -104,7 +104,7 @@ func TestALockWhoseFenceIsNotConfirmedIsNone(t *testing.T) {
 		ps[2].do(func() { ps[2].refuse = true })
 		ps[2].cut()
 		ps[0].setCounter("r", uint64(time.Now().Add(time.Hour).UnixMicro()))
-		ps[1].do(func() { ps[1].errs["renew"] = "MISCONF no" })
+		ps[1].do(func() { ps[1].Errs["renew"] = "MISCONF no" })
 		_, err := p.TryLock(context.Background(), "r")
 		require.ErrorIs(t, err, ErrNoQuorum)
 		require.ErrorContains(t, err, "redlock: acquire")
@@ -210,7 +210,7 @@ func TestAResentAcquireGetsAFenceOfItsOwn(t *testing.T) {
 		ps := newPeers(t, 1)
 		p := testPool(t, ps)
 		lockAndUnlock(t, p, "r")
-		ps[0].do(func() { ps[0].drop = "acquire" })
+		ps[0].do(func() { ps[0].Drop = "acquire" })
 		ps[0].setCounter("r", uint64(time.Now().Add(time.Hour).UnixMicro()))
 		l, err := p.Lock(context.Background(), "r")
 		require.NoError(t, err)

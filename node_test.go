@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	model "github.com/seed71a1c8e3/redlock/internal/peer"
 	"github.com/stretchr/testify/require"
 )
 
@@ -137,7 +138,7 @@ func TestACutConnectionRefusesNobody(t *testing.T) {
 			if i%2 == 0 {
 				p.cut()
 			} else {
-				p.do(func() { p.drop = "acquire" })
+				p.do(func() { p.Drop = "acquire" })
 			}
 			n.ask(v, opAcquire, fmt.Sprint("k", i), "t")
 			synctest.Wait()
@@ -158,7 +159,7 @@ func TestAServerThatForgotTheScriptsGetsThemBack(t *testing.T) {
 		v := &voter{want: true}
 		n.ask(v, opAcquire, "k", "t")
 		synctest.Wait()
-		p.do(func() { clear(p.scripts) })
+		p.do(func() { clear(p.Scripts) })
 		n.ask(v, opRelease, "k", "t")
 		n.ask(v, opAcquire, "k", "t2")
 		synctest.Wait()
@@ -181,14 +182,14 @@ func TestAnUndoOfADoubtfulRequestOutlivesItsSecond(t *testing.T) {
 		n.ask(v, opAcquire, "k", "t0")
 		synctest.Wait()
 		// The request is cut off unread; its copy is granted, released, and only then does the first one land.
-		p.do(func() { p.drop = "acquire" })
+		p.do(func() { p.Drop = "acquire" })
 		n.ask(v, opAcquire, "a", "t")
 		time.Sleep(50 * time.Millisecond)
 		n.ask(v, opRelease, "a", "t")
 		synctest.Wait()
 		require.Equal(t, 1, n.undoPending(), "the first copy may still come")
 		time.Sleep(time.Second)
-		p.do(func() { p.set("a", "t", "30000") })
+		p.do(func() { p.Keys["a"] = model.Value{S: "t", Expires: p.Now().Add(30 * time.Second)} })
 		time.Sleep(2200 * time.Millisecond) // node timeout + 3 s since it was sent
 		require.Zero(t, n.undoPending())
 		require.Empty(t, p.owner("a"))
@@ -202,7 +203,7 @@ func TestALateAnswerMakesUsReadTheClock(t *testing.T) {
 		v := &voter{want: true}
 		n.ask(v, opAcquire, "k", "t0")
 		synctest.Wait()
-		p.do(func() { p.clock = time.Hour })
+		p.do(func() { p.Clock = time.Hour })
 		n.ask(v, opAcquire, "k1", "t1")
 		synctest.Wait()
 		n.ask(v, opAcquire, "k2", "t2")
@@ -220,7 +221,7 @@ func TestAServerThatRefusesTIMEIsAskedNoMoreOften(t *testing.T) {
 		v := &voter{want: true}
 		n.ask(v, opAcquire, "k", "t")
 		synctest.Wait()
-		p.do(func() { p.errs["time"] = "NOPERM this user has no permissions to run the 'time' command" })
+		p.do(func() { p.Errs["time"] = "NOPERM this user has no permissions to run the 'time' command" })
 		before := n.pipelines.Load()
 		time.Sleep(20 * time.Second)
 		require.LessOrEqual(t, n.pipelines.Load()-before, uint64(21))

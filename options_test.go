@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	model "github.com/seed71a1c8e3/redlock/internal/peer"
 	"github.com/stretchr/testify/require"
 )
 
@@ -67,7 +68,7 @@ func TestExtremeDurationsWork(t *testing.T) {
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
 		for _, x := range ps {
-			x.do(func() { x.keys["lock:a"] = value{s: "another's"} })
+			x.do(func() { x.Keys["lock:a"] = model.Value{S: "another's"} })
 		}
 		_, err := p.Lock(ctx, "a")
 		require.ErrorIs(t, err, ErrHeld)
@@ -126,7 +127,7 @@ func TestNoErrorShowsAPassword(t *testing.T) {
 
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 1)
-		ps[0].errs["hello"], ps[0].errs["auth"] = "ERR unknown command", "WRONGPASS invalid username-password pair or user is disabled."
+		ps[0].Errs["hello"], ps[0].Errs["auth"] = "ERR unknown command", "WRONGPASS invalid username-password pair or user is disabled."
 		var log bytes.Buffer
 		c := redis.NewClient(&redis.Options{Addr: ps[0].name, Username: "u", Password: secret, Dialer: ps[0].dial})
 		defer c.Close()
@@ -149,7 +150,7 @@ func TestAServerThatQuotesItsArgumentsShowsNoPassword(t *testing.T) {
 	} {
 		bubble(t, func(t *testing.T) {
 			ps := newPeers(t, 1)
-			ps[0].errs["hello"], ps[0].errs["auth"] = "ERR unknown command 'HELLO', with args beginning with: '2' 'auth' '"+secret+"' ", said
+			ps[0].Errs["hello"], ps[0].Errs["auth"] = "ERR unknown command 'HELLO', with args beginning with: '2' 'auth' '"+secret+"' ", said
 			c := redis.NewClient(&redis.Options{Addr: ps[0].name, Username: "joe", Password: secret, Dialer: ps[0].dial})
 			defer c.Close()
 			p, err := New([]*redis.Client{c})
@@ -234,7 +235,7 @@ func TestForeignDataIsReportedAndUntouched(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
 		for _, x := range ps {
-			x.keys["lock:a"] = value{foreign: true}
+			x.Keys["lock:a"] = model.Value{Foreign: true}
 		}
 		p := testPool(t, ps)
 		_, err := p.TryLock(bg, "a")
@@ -245,7 +246,7 @@ func TestForeignDataIsReportedAndUntouched(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		require.Equal(t, 3, leftovers(ps))
 		for _, x := range ps {
-			require.True(t, x.keys["lock:a"].foreign)
+			require.True(t, x.Keys["lock:a"].Foreign)
 		}
 	})
 }

@@ -176,13 +176,13 @@ func TestEachNodeSaysWhyItFailed(t *testing.T) { // FAULTS 5, 8, 51
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 7)
 		ps[0].refuse = true
-		ps[1].errs["hello"], ps[1].errs["time"] = "WRONGPASS invalid username-password pair", "NOAUTH Authentication required."
-		ps[2].errs["acquire"] = "OOM command not allowed when used memory > 'maxmemory'."
+		ps[1].Errs["hello"], ps[1].Errs["time"] = "WRONGPASS invalid username-password pair", "NOAUTH Authentication required."
+		ps[2].Errs["acquire"] = "OOM command not allowed when used memory > 'maxmemory'."
 		p := testPool(t, ps)
 		l := mustLock(t, p)
 		require.NoError(t, l.Unlock(bg))
 
-		ps[3].do(func() { ps[3].raw["acquire"] = "$3\r\nwat\r\n" })
+		ps[3].do(func() { ps[3].Raw["acquire"] = "$3\r\nwat\r\n" })
 		_, err := p.TryLock(bg, "a")
 		require.ErrorIs(t, err, ErrNoQuorum)
 		why := nodeReasons(t, err)
@@ -202,13 +202,13 @@ func TestServerErrorsAreThatNodesReasonAndNoStorm(t *testing.T) { // FAULTS 51
 			bubble(t, func(t *testing.T) {
 				ps := newPeers(t, 5)
 				for _, p := range ps[:2] {
-					p.errs["acquire"] = reply
+					p.Errs["acquire"] = reply
 				}
 				p := testPool(t, ps)
 				l := mustLock(t, p)
 				require.NoError(t, l.Unlock(bg))
 
-				ps[2].do(func() { ps[2].errs["acquire"] = reply })
+				ps[2].do(func() { ps[2].Errs["acquire"] = reply })
 				before := ps[2].count("acquire")
 				_, err := p.TryLock(bg, "a")
 				require.ErrorIs(t, err, ErrNoQuorum)
@@ -231,8 +231,8 @@ func TestNoReplyMakesAPanic(t *testing.T) { // FAULTS 8
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				ps := newPeers(t, 5)
-				ps[0].raw["acquire"], ps[0].raw["renew"], ps[0].raw["release"] = reply, reply, reply
-				ps[1].raw["time"] = reply
+				ps[0].Raw["acquire"], ps[0].Raw["renew"], ps[0].Raw["release"] = reply, reply, reply
+				ps[1].Raw["time"] = reply
 				p := testPool(t, ps)
 				for range 3 {
 					l := mustLock(t, p)
@@ -277,7 +277,7 @@ func TestALostReplyCountsAsOurs(t *testing.T) { // FAULTS 10
 		p := testPool(t, ps)
 		warm(t, p)
 		for _, x := range ps {
-			x.do(func() { x.drop = "acquire" })
+			x.do(func() { x.Drop = "acquire" })
 		}
 		l, err := p.TryLock(bg, "a")
 		require.NoError(t, err)
@@ -353,7 +353,7 @@ func TestMultiLockIsAllOrNothing(t *testing.T) { // FAULTS 45
 			require.Equal(t, 5, owners(ps, key, l.Token()))
 		}
 		for _, x := range ps[:3] { // one key on a majority
-			x.do(func() { delete(x.keys, "lock:b") })
+			x.do(func() { delete(x.Keys, "lock:b") })
 		}
 		time.Sleep(11 * time.Second)
 		require.ErrorIs(t, l.Err(), ErrLost)

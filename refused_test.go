@@ -18,7 +18,7 @@ func TestAQuestionThatIsRefusedIsNotAskedWithoutEnd(t *testing.T) {
 				require.NotContains(t, grants(t, p, "a"), false)
 				for _, peer := range ps[1:] {
 					peer.do(func() {
-						peer.errs[refused] = "NOPERM this user has no permissions to run the '" + refused + "' command"
+						peer.Errs[refused] = "NOPERM this user has no permissions to run the '" + refused + "' command"
 					})
 				}
 				ps[0].reboot(false)
@@ -45,7 +45,7 @@ func TestAServerThatRefusesReleasesIsNotFloodedWithThem(t *testing.T) {
 			n.ask(v, opAcquire, fmt.Sprint("k", i), fmt.Sprint("t", i))
 		}
 		synctest.Wait()
-		p.do(func() { p.errs["release"] = "NOPERM this user has no permissions to run the 'evalsha' command" })
+		p.do(func() { p.Errs["release"] = "NOPERM this user has no permissions to run the 'evalsha' command" })
 		for i := range 500 {
 			n.ask(v, opRelease, fmt.Sprint("k", i), fmt.Sprint("t", i))
 		}
@@ -55,7 +55,7 @@ func TestAServerThatRefusesReleasesIsNotFloodedWithThem(t *testing.T) {
 		require.LessOrEqual(t, p.count("release")-before, 51, "one try every 200 ms")
 		require.Equal(t, 500, n.undoPending())
 
-		p.do(func() { delete(p.errs, "release") })
+		p.do(func() { delete(p.Errs, "release") })
 		time.Sleep(time.Second / 2)
 		require.Zero(t, n.undoPending(), "once it has taken one, all")
 	})

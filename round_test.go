@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	model "github.com/seed71a1c8e3/redlock/internal/peer"
 	"github.com/stretchr/testify/require"
 )
 
@@ -62,7 +63,7 @@ func TestHeldIsOnlyWhatTheDenialsProve(t *testing.T) {
 		}{{3, 0, ErrHeld, ErrNoQuorum}, {3, 2, ErrHeld, ErrNoQuorum}, {2, 3, ErrNoQuorum, ErrHeld}, {1, 3, ErrNoQuorum, ErrHeld}, {0, 3, ErrNoQuorum, ErrHeld}} {
 			ps := newPeers(t, 5)
 			for _, x := range ps[:c.held] {
-				x.keys["lock:a"] = value{s: "another's", expires: time.Now().Add(time.Hour)}
+				x.Keys["lock:a"] = model.Value{S: "another's", Expires: time.Now().Add(time.Hour)}
 			}
 			for _, x := range ps[5-c.down:] {
 				x.refuse = true
@@ -183,7 +184,7 @@ func TestARoundIsDecidedAsSoonAsItCanBe(t *testing.T) {
 
 			// out of reach once n-need+1 have denied
 			for _, x := range ps {
-				x.do(func() { x.keys["lock:a"] = value{s: "another's"} })
+				x.do(func() { x.Keys["lock:a"] = model.Value{S: "another's"} })
 			}
 			start = time.Now()
 			_, err := p.TryLock(bg, "a")

@@ -36,7 +36,7 @@ func TestNothingThatIsPrintedShowsAPassword(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		// 1. Five nodes; one of them refuses the password, and quotes it.
 		ps := newPeers(t, 5)
-		ps[4].errs["hello"], ps[4].errs["auth"] = "ERR unknown command 'hello', with args beginning with: '2' 'auth' 'joe' '"+secret+"' ", "WRONGPASS "+secret
+		ps[4].Errs["hello"], ps[4].Errs["auth"] = "ERR unknown command 'hello', with args beginning with: '2' 'auth' 'joe' '"+secret+"' ", "WRONGPASS "+secret
 		var clients []*redis.Client
 		for _, p := range ps {
 			c := redis.NewClient(&redis.Options{Addr: p.name, Username: "joe", Password: secret, Dialer: p.dial})

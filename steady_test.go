@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	model "github.com/seed71a1c8e3/redlock/internal/peer"
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,7 +26,7 @@ func guarded(t *testing.T, ps []*peer, opts ...Option) *Pool {
 func steadies(ps []*peer) int {
 	n := 0
 	for _, p := range ps {
-		if m := parseMarker(p.marker()); m.state == steadyWord && m.run == p.run {
+		if m := parseMarker(p.marker()); m.state == steadyWord && m.run == p.Run {
 			n++
 		}
 	}
@@ -110,7 +111,7 @@ func TestFreshlyStartedServersWaitOneGuardAndSaySo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
 		for _, p := range ps {
-			p.started = time.Now().Add(-10 * time.Second)
+			p.Started = time.Now().Add(-10 * time.Second)
 		}
 		p := guarded(t, ps)
 		_, err := p.TryLock(bg, "a")
@@ -149,7 +150,7 @@ func TestARestartedNodeHasNoVoteUntilTheGuardIsOver(t *testing.T) { // FAULTS 31
 				ps[2].reboot(keeping)
 				want := []bool{true, true, false, true, true}
 				require.Equal(t, want, grants(t, p, "b"), "the first batch after the restart")
-				ps[2].do(func() { ps[2].clock = time.Hour }) // its clock does not count
+				ps[2].do(func() { ps[2].Clock = time.Hour }) // its clock does not count
 				for range 10 {
 					time.Sleep(guard / 11)
 					require.Equal(t, want, grants(t, p, "b"))
@@ -175,12 +176,12 @@ func TestANodeThatForgotDoesNotLetARivalIn(t *testing.T) { // FAULTS 31
 		lockAndUnlock(t, rival, "warm")
 		time.Sleep(time.Second)
 		for _, x := range ps[3:] {
-			x.do(func() { x.errs["acquire"] = "OOM" })
+			x.do(func() { x.Errs["acquire"] = "OOM" })
 		}
 		l := mustLock(t, p)
 		synctest.Wait() // until nodes 4 and 5 have refused too
 		for _, x := range ps[3:] {
-			x.do(func() { x.errs["acquire"] = "" })
+			x.do(func() { x.Errs["acquire"] = "" })
 		}
 		ps[2].reboot(false)
 		_, err := rival.TryLock(bg, "a")
@@ -259,12 +260,12 @@ func TestAnOldSnapshotIsSeenByItsMarker(t *testing.T) { // FAULTS 52
 		p := guarded(t, ps)
 		old := mustLock(t, p)
 		time.Sleep(time.Second)
-		keys, fields := map[string]value{}, map[string]string{}
+		keys, fields := map[string]model.Value{}, map[string]string{}
 		ps[0].do(func() {
-			for k, v := range ps[0].keys {
+			for k, v := range ps[0].Keys {
 				keys[k] = v
 			}
-			for f, v := range ps[0].fields {
+			for f, v := range ps[0].Fields {
 				fields[f] = v
 			}
 		})
@@ -273,7 +274,7 @@ func TestAnOldSnapshotIsSeenByItsMarker(t *testing.T) { // FAULTS 52
 		require.NoError(t, err)
 		require.Greater(t, next.Fence(), old.Fence())
 		ps[0].reboot(false)
-		ps[0].do(func() { ps[0].keys, ps[0].fields = keys, fields })
+		ps[0].do(func() { ps[0].Keys, ps[0].Fields = keys, fields })
 		require.Equal(t, []bool{false, true, true, true, true}, grants(t, p, "b"))
 		require.NoError(t, next.Unlock(bg))
 		time.Sleep(guardOver + 2*time.Second)
@@ -377,18 +378,18 @@ func TestServersThatMustNotVoteAreRefused(t *testing.T) { // FAULTS 63
 				ps := newPeers(t, 5)
 				p := guarded(t, ps)
 				lockAndUnlock(t, p, "a")
-				ps[1].do(func() { ps[1].info = row.info }) // found only later
+				ps[1].do(func() { ps[1].Info = row.info }) // found only later
 				time.Sleep(lookWhileSteady + time.Second)
 				require.Equal(t, []bool{true, false, true, true, true}, grants(t, p, "a"))
 				require.Contains(t, p.Stats().Nodes[1].NoVote, row.want)
 				for _, x := range ps[2:4] {
-					x.do(func() { x.info = row.info })
+					x.do(func() { x.Info = row.info })
 				}
 				time.Sleep(lookWhileSteady + time.Second)
 				_, err := p.TryLock(bg, "a")
 				require.ErrorContains(t, err, row.want)
 				for _, x := range ps {
-					x.do(func() { x.info = nil })
+					x.do(func() { x.Info = nil })
 				}
 				time.Sleep(2 * time.Second)
 				lockAndUnlock(t, p, "a")
@@ -399,7 +400,7 @@ func TestServersThatMustNotVoteAreRefused(t *testing.T) { // FAULTS 63
 		bubble(t, func(t *testing.T) {
 			ps := newPeers(t, 3)
 			for _, x := range ps {
-				x.errs["info"] = "NOPERM this user has no permissions to run the 'info' command"
+				x.Errs["info"] = "NOPERM this user has no permissions to run the 'info' command"
 			}
 			_, err := guarded(t, ps).TryLock(bg, "a")
 			require.ErrorContains(t, err, "+info")
@@ -412,7 +413,7 @@ func TestServersThatMustNotVoteAreRefused(t *testing.T) { // FAULTS 63
 func TestOneServerGivenTwiceHasNoVote(t *testing.T) { // FAULTS 33
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		ps[1].run = ps[0].run
+		ps[1].Run = ps[0].Run
 		p := guarded(t, ps)
 		_, err := p.TryLock(bg, "a")
 		require.ErrorContains(t, err, ps[0].name)
@@ -423,7 +424,7 @@ func TestOneServerGivenTwiceHasNoVote(t *testing.T) { // FAULTS 33
 		ps := newPeers(t, 5)
 		p := guarded(t, ps)
 		lockAndUnlock(t, p, "a")
-		ps[1].do(func() { ps[1].run = ps[0].run })
+		ps[1].do(func() { ps[1].Run = ps[0].Run })
 		ps[1].cut()
 		require.NotEqual(t, []bool{true, true}, grants(t, p, "a")[:2], "never two votes, not even the first time")
 		time.Sleep(time.Second)

@@ -17,10 +17,10 @@ func TestABusyMomentDoesNotBeginTheGuardAnew(t *testing.T) {
 		ps[0].reboot(false)
 		time.Sleep(guard - 2*time.Second)
 		ps[0].do(func() {
-			ps[0].errs["info"] = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
+			ps[0].Errs["info"] = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 		})
 		time.Sleep(1500 * time.Millisecond)
-		ps[0].do(func() { ps[0].errs["info"] = "" })
+		ps[0].do(func() { ps[0].Errs["info"] = "" })
 		time.Sleep(5 * time.Second)
 		require.Equal(t, 5, steadies(ps))
 	})
@@ -37,7 +37,7 @@ func TestAClientThatIsCutOffHealsNobody(t *testing.T) {
 			x.setCounter("a", high)
 		}
 		for _, x := range ps[3:] {
-			x.do(func() { x.errs["acquire"] = "OOM" })
+			x.do(func() { x.Errs["acquire"] = "OOM" })
 		}
 		l := mustLock(t, p)
 		synctest.Wait() // until nodes 4 and 5 have refused too
@@ -45,7 +45,7 @@ func TestAClientThatIsCutOffHealsNobody(t *testing.T) {
 		require.Equal(t, high+1, fence)
 		require.NoError(t, l.Unlock(bg))
 		for _, x := range ps[3:] {
-			x.do(func() { x.errs["acquire"] = "" })
+			x.do(func() { x.Errs["acquire"] = "" })
 		}
 		ps[0].reboot(false)
 		time.Sleep(guard - time.Second)
@@ -76,12 +76,12 @@ func TestAPoolWithoutAGuardIsRefusedWhereOthersHaveOne(t *testing.T) {
 		p := guarded(t, ps, WithLease(20*time.Second))
 		lockAndUnlock(t, p, "warm")
 		for _, x := range ps[3:] {
-			x.do(func() { x.errs["acquire"] = "OOM" })
+			x.do(func() { x.Errs["acquire"] = "OOM" })
 		}
 		l := mustLock(t, p)
 		synctest.Wait() // until nodes 4 and 5 have refused too
 		for _, x := range ps[3:] {
-			x.do(func() { x.errs["acquire"] = "" })
+			x.do(func() { x.Errs["acquire"] = "" })
 		}
 		ps[2].reboot(false)
 		_, err := testPool(t, ps).TryLock(bg, "a")
@@ -121,7 +121,7 @@ func TestAMarkerThatNeverTakesIsTriedSlowly(t *testing.T) {
 		}
 		p := guarded(t, ps)
 		lockAndUnlock(t, p, "a")
-		ps[0].do(func() { ps[0].raw["mark"] = "$3\r\nold\r\n" })
+		ps[0].do(func() { ps[0].Raw["mark"] = "$3\r\nold\r\n" })
 		ps[0].reboot(true)
 		infos := ps[0].count("info")
 		for range 100 {

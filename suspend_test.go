@@ -19,7 +19,7 @@ func TestAHolderFrozenPastItsTTLKnowsAtTheFirstCall(t *testing.T) { // FAULTS 24
 		// The freeze: no goroutine of the pool ran, time went on, a rival came and went.
 		c.jump(40 * time.Second)
 		for _, x := range ps {
-			x.do(func() { delete(x.keys, "lock:a") })
+			x.do(func() { delete(x.Keys, "lock:a") })
 		}
 		require.False(t, l.Valid())
 		require.ErrorIs(t, l.Err(), ErrLost)

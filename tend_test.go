@@ -20,7 +20,7 @@ func TestScriptFlushThenFlushIsNotAFirstUse(t *testing.T) {
 				lockAndUnlock(t, p, "a")
 				time.Sleep(time.Second)
 				for _, x := range ps {
-					x.do(func() { clear(x.scripts) })
+					x.do(func() { clear(x.Scripts) })
 				}
 				back(p)
 				for _, x := range ps {
@@ -39,8 +39,8 @@ func TestAClusterNodeIsCalledOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
 		for _, x := range ps {
-			x.info = map[string]string{"cluster_enabled": "1"}
-			x.errs["hget"], x.errs["acquire"] = "CLUSTERDOWN Hash slot not served", "CLUSTERDOWN Hash slot not served"
+			x.Info = map[string]string{"cluster_enabled": "1"}
+			x.Errs["hget"], x.Errs["acquire"] = "CLUSTERDOWN Hash slot not served", "CLUSTERDOWN Hash slot not served"
 		}
 		p := guarded(t, ps)
 		_, err := p.TryLock(bg, "a")

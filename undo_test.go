@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	model "github.com/seed71a1c8e3/redlock/internal/peer"
 	"github.com/stretchr/testify/require"
 )
 
@@ -76,7 +77,7 @@ func TestALostReplyToTheReleaseIsAskedAgain(t *testing.T) { // FAULTS 15
 		l := mustLock(t, p)
 		synctest.Wait()
 		for _, x := range ps {
-			x.do(func() { x.drop = "release" })
+			x.do(func() { x.Drop = "release" })
 		}
 		require.NoError(t, l.Unlock(bg))
 		require.NoError(t, l.Unlock(bg))
@@ -89,7 +90,7 @@ func TestALoserLeavesNothingOnASlowThirdNode(t *testing.T) { // FAULTS 13
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 3)
 		for _, x := range ps[:2] {
-			x.keys["lock:a"] = value{s: "another's"}
+			x.Keys["lock:a"] = model.Value{S: "another's"}
 		}
 		p := testPool(t, ps)
 		_, _ = p.TryLock(bg, "b") // connects

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	model "github.com/seed71a1c8e3/redlock/internal/peer"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,7 +35,7 @@ func TestAPauseEndsWhenTheHoldersKeysRunOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
 		for i, x := range ps { // three of five have to run out, the third does after 300 ms
-			x.keys["lock:a"] = value{s: "dead holder's", expires: time.Now().Add(time.Duration(i+1) * 100 * time.Millisecond)}
+			x.Keys["lock:a"] = model.Value{S: "dead holder's", Expires: time.Now().Add(time.Duration(i+1) * 100 * time.Millisecond)}
 		}
 		p := testPool(t, ps)
 		start := time.Now()

@@ -115,13 +115,13 @@ func TestOneFailedRenewalRoundLosesNothing(t *testing.T) { // FAULTS 22
 		l := mustLock(t, p)
 		time.Sleep(time.Second)
 		for _, x := range ps {
-			x.do(func() { x.errs["renew"] = "BUSY Redis is busy running a script." })
+			x.do(func() { x.Errs["renew"] = "BUSY Redis is busy running a script." })
 		}
 		time.Sleep(2500 * time.Millisecond)
 		require.NotEmpty(t, r.of("renewal_failed"))
 		require.Contains(t, r.of("renewal_failed")[0].Err.Error(), "BUSY")
 		for _, x := range ps {
-			x.do(func() { clear(x.errs) })
+			x.do(func() { clear(x.Errs) })
 		}
 		time.Sleep(20 * time.Second)
 		require.True(t, l.Valid())
@@ -247,18 +247,18 @@ func TestMaxHoldEndsALock(t *testing.T) { // FAULTS 26
 func TestALeaseIsToppedUpOnceAndEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
-		ps[4].errs["acquire"] = "BUSY Redis is busy running a script."
+		ps[4].Errs["acquire"] = "BUSY Redis is busy running a script."
 		p := testPool(t, ps)
 		start := time.Now()
 		l := mustLock(t, p, WithLease(10*time.Second))
 		synctest.Wait()
-		ps[4].do(func() { clear(ps[4].errs) })
+		ps[4].do(func() { clear(ps[4].Errs) })
 		time.Sleep(2 * time.Second)
 		require.Equal(t, l.Token(), ps[4].owner("lock:a"))
 		require.Equal(t, 2, l.Margin())
 		for _, x := range ps {
 			require.Zero(t, x.count("renew"))
-			x.do(func() { require.False(t, x.keys["lock:a"].expires.After(start.Add(10*time.Second))) })
+			x.do(func() { require.False(t, x.Keys["lock:a"].Expires.After(start.Add(10*time.Second))) })
 		}
 		<-l.Lost()
 		require.Equal(t, 9898*time.Millisecond, time.Since(start))
@@ -271,13 +271,13 @@ func TestAToppedUpNodeVouchesForNoMoreThanTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
 		for _, x := range ps[3:] {
-			x.errs["acquire"] = "BUSY Redis is busy running a script."
+			x.Errs["acquire"] = "BUSY Redis is busy running a script."
 		}
 		p := testPool(t, ps)
 		l := mustLock(t, p, WithLease(10*time.Second))
 		synctest.Wait()
 		for _, x := range ps[3:] {
-			x.do(func() { clear(x.errs) })
+			x.do(func() { clear(x.Errs) })
 		}
 		time.Sleep(time.Second)
 		require.Equal(t, 5, owners(ps, "lock:a", l.Token()))
