@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed71a1c8e3/redlock/internal/seam"
 )
 
 // How long a lock may be believed in:
@@ -38,6 +40,10 @@ type clock struct {
 }
 
 func newClock() clock {
+	if seam.Clock != nil {
+		simulated := seam.Clock()
+		return clock{epoch: time.Now(), since: simulated.Boot, missed: simulated.Missed}
+	}
 	return clock{epoch: time.Now(), since: newBootClock(), missed: new(atomic.Int64)}
 }
 
