@@ -5,7 +5,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # For containers built by integration/image.sh, where no image can be pulled; anybody else leaves this unset.
 LOCAL_IMAGE := redlock-test-redis:local
 
-.PHONY: help test lint vuln model bench fuzz image drill soak soak-calm
+.PHONY: help test lint vuln model bench fuzz image drill soak soak-calm sim mutants
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -59,3 +59,14 @@ soak: ## break real servers under contending processes and check everything; mak
 
 soak-calm: ## the same without faults: in HOLDS=100000 holds no loss may be told
 	cd integration && go run ./soak -faults none -holds $(HOLDS) -duration 1h -ttl 5s -provider $(PROVIDER) -lock $(LOCK) -out $(OUT)
+
+# A build of the simulator in which nothing is left to chance; where this Go is not known to it, an ordinary one.
+EXACT = $$(go run ./sim/exact $(CURDIR)/bin/exact)
+
+sim: ## random schedules in virtual time; make sim SCHEDULES=1000 SEED=1, make sim DURATION=8h, one seed with TRACE=1
+	cd integration && SEED=$(or $(SEED),1) SCHEDULES=$(or $(SCHEDULES),400) DURATION=$(if $(findstring command,$(origin DURATION)),$(DURATION)) TRACE=$(TRACE) \
+		go test -overlay "$(EXACT)" -run '^TestSimulation$$' -count=1 -timeout 0 -v ./sim
+
+mutants: ## rules of the library taken out one by one: the simulator must convict each; make mutants MUTANT=guard
+	cd integration && overlay="$(EXACT)" && SIM_OVERLAY="$$overlay" MUTANTS=1 MUTANT='$(MUTANT)' SEARCH=$(SEARCH) \
+		go test -overlay "$$overlay" -run '^TestEveryMutantIsConvicted$$' -count=1 -timeout 0 -v ./sim
