@@ -5,6 +5,9 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # For containers built by integration/image.sh, where no image can be pulled; anybody else leaves this unset.
 LOCAL_IMAGE := redlock-test-redis:local
 
+# The packages of integration/ that test on real servers.
+ON_SERVERS := go list ./... | grep -v '/bench\|/sim'
+
 .PHONY: help test lint vuln model bench fuzz image drill soak soak-calm sim mutants
 
 help: ## list the targets
@@ -13,12 +16,12 @@ help: ## list the targets
 test: ## run all tests; on real servers where redis-server or Docker is there (CI=true requires both)
 	go test -race $$(go list ./... ./redlocktest/... ./cmd/redlock/... | grep -v /internal/model)
 	go test ./internal/model
-	cd integration && go vet ./bench
+	cd integration && go vet ./bench && go test ./sim
 ifeq ($(CI),true)
-	cd integration && REDLOCK_TEST_PROVIDER=processes go test -race -timeout 10m $$(go list ./... | grep -v /bench)
-	cd integration && REDLOCK_TEST_PROVIDER=containers go test -race -timeout 10m $$(go list ./... | grep -v /bench)
+	cd integration && REDLOCK_TEST_PROVIDER=processes go test -race -timeout 10m $$($(ON_SERVERS))
+	cd integration && REDLOCK_TEST_PROVIDER=containers go test -race -timeout 10m $$($(ON_SERVERS))
 else
-	cd integration && go test -race -timeout 20m $$(go list ./... | grep -v /bench)
+	cd integration && go test -race -timeout 20m $$($(ON_SERVERS))
 endif
 
 lint: ## gofmt, vet, staticcheck and go mod tidy -diff, for every module
