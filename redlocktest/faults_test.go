@@ -162,6 +162,8 @@ func TestAHalfOpenConnectionStaysOpenAndSilent(t *testing.T) {
 	old.send("SET b 2")
 	old.requireSilence()
 	n.BlackHole(true)
+	old.send("SET c 3")
+	old.requireSilence()
 	n.BlackHole(false)
 	old.requireSilence()
 	fresh := dial(t, n.Addr())

@@ -1,6 +1,8 @@
 package redlocktest
 
 import (
+	"errors"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,32 +62,55 @@ func TestAnOldSnapshotBringsBackWhatWasThereThen(t *testing.T) {
 func TestARestartWithDataLosesNothingThatWasAnswered(t *testing.T) {
 	ctx := testContext(t)
 	n := Start(t, 1).Node(0)
-	var answered []string
-	restarted := make(chan struct{})
-	var writer sync.WaitGroup
-	c := bare(t, n.Addr())
-	writer.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-restarted:
-				return
-			default:
+	var answered sync.Map
+	over := make(chan struct{})
+	var writers sync.WaitGroup
+	for w := range 8 {
+		c := bare(t, n.Addr())
+		writers.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				key := itoa(w) + "/" + itoa(i%50) // few keys: a node takes time for each
+				if value, err := c.Incr(ctx, key).Result(); err == nil {
+					answered.Store(key, value)
+				}
 			}
-			if c.Set(ctx, itoa(i), "v", 0).Err() == nil {
-				answered = append(answered, itoa(i))
-			}
-		}
-	})
-	require.NoError(t, n.WaitRequests(ctx, "SET", 20))
-	err := n.RestartWithData()
-	close(restarted)
-	writer.Wait()
-	require.NoError(t, err)
-	require.NotEmpty(t, answered)
-	for _, key := range answered {
-		_, ok := n.Get(key)
-		require.True(t, ok, key)
+		})
 	}
+	var err error
+	for range 30 {
+		seen := n.Requests("INCR")
+		if err = errors.Join(n.WaitRequests(ctx, "INCR", seen+20), n.RestartWithData()); err != nil {
+			break
+		}
+	}
+	close(over)
+	writers.Wait()
+	require.NoError(t, err)
+	for key, value := range answered.Range {
+		kept, _ := n.Get(key.(string))
+		number, err := strconv.ParseInt(kept, 10, 64)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, number, value.(int64), key)
+	}
+}
+
+// A time to live of nothing would be none at all.
+func TestAKeyThatExpiresAtTheRestartIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := pipeNode(t, "10.0.0.1:6379")
+		n.Set("k", "v", time.Minute)
+		s, err := n.Snapshot()
+		require.NoError(t, err)
+		n.FlushAll()
+		time.Sleep(time.Minute)
+		n.engine.Load().with(func(m miniDB) { require.NoError(t, s.load(m, n.clock.now())) })
+		require.Empty(t, n.Keys())
+	})
 }
 
 func TestAStreamIsInNoSnapshot(t *testing.T) {
