@@ -90,8 +90,8 @@
 // per thousand: a few thousand are fine, a hundred thousand are not. A script
 // call takes half a millisecond more.
 //
-// A history in memory takes some 200 bytes per record and is checked in some six
-// seconds per million. A hold that is recorded costs one goroutine while it
+// A history in memory takes some 200 bytes per record and is checked in six to
+// eight seconds per million. A hold that is recorded costs one goroutine while it
 // lasts.
 //
 // An embedded node is not Redis. Where it differs in a way that matters to a
