@@ -155,8 +155,10 @@ func (h *History) Check(opts ...CheckOption) error {
 // CheckExclusive checks that no two holds of one resource overlap. A hold begins
 // when Lock returned. It ends when Unlock was called, at its last known deadline,
 // when its loss was told or when its process ended, whichever was first; where
-// none of this was recorded, with the last record that shows the holder alive. If
-// the lock was seen valid after all that, it lasted until then.
+// no end was recorded, with the last record of its client, of whatever kind, if
+// that is before the deadline. A client that was killed and started again needs an
+// [Ended] record in between, or it is taken to hold what it held before. If the
+// lock was seen valid after all that, it lasted until then.
 func (h *History) CheckExclusive() error { return h.run(nil, (*checked).exclusive) }
 
 // CheckFences checks, resource by resource, that there is an order of all
@@ -177,8 +179,9 @@ func (h *History) CheckStore(opts ...CheckOption) error { return h.run(opts, (*c
 //
 // In time is: slack after the deadline at most, not counting the time in which
 // the process was [Frozen], nor as much again as its timers were [Delayed] around
-// then. A holder that is alive after its deadline and was told nothing is a
-// violation too.
+// then. A holder that is there that long after its deadline and was told nothing
+// is a violation too, also if it gives the lock back then: until Unlock is called,
+// or until the last record of its process.
 //
 // A reason is a [Fault], on a node or on that client, that was there or was healed
 // no longer ago than [WithCauseWindow]; or that the process itself stood still

@@ -50,19 +50,22 @@ func (s *span) credible() bool {
 func (s *span) records() []Record {
 	all := []Record{s.acquired}
 	add := func(r Record) {
-		if r.Kind != "" && r.Kind != Acquired {
+		last := all[len(all)-1]
+		if r.Kind != last.Kind || r.Hold != last.Hold || r.At != last.At {
 			all = append(all, r)
 		}
 	}
-	switch end := s.end(); {
-	case s.seen.Kind != "" && s.seen.At == end:
+	end := s.end()
+	if s.seen.Kind != "" && s.seen.At == end {
 		add(s.seen)
-	case s.finish.Kind == "":
-		add(s.last)
-	default:
-		if s.acquired.Deadline > 0 && s.acquired.Deadline < end {
-			add(s.bound)
-		}
+		return all
+	}
+	if s.acquired.Deadline > 0 && s.acquired.Deadline < end {
+		add(s.bound)
+	}
+	if s.finish.Kind == "" {
+		add(s.alive)
+	} else {
 		add(s.finish)
 	}
 	return all

@@ -11,16 +11,10 @@ import (
 // honest checks all losses, in the order of their acquisition.
 func (c *checked) honest() *Violation {
 	causes := newCauses(c)
-	alive := map[string]Record{} // the last record of each client
-	for _, r := range c.records {
-		if r.Kind != Ended && r.Kind != Fault && r.Kind != Healed {
-			alive[r.Client] = r
-		}
-	}
 	var first *Violation
 	count := 0
 	for _, s := range c.spans {
-		v := c.untold(s, alive[s.acquired.Client], causes)
+		v := c.untold(s, causes)
 		if v == nil && s.loss.Kind != "" {
 			if v = c.late(s); v == nil {
 				v = c.groundless(s, causes)
@@ -61,14 +55,23 @@ func (s *span) lossRecords() []Record {
 	return append(all, s.loss)
 }
 
-// untold is a holder that goes on after its deadline and was told nothing.
-func (c *checked) untold(s *span, last Record, causes *causes) *Violation {
-	deadline := s.bound.Deadline
-	if s.finish.Kind != "" || s.bound.Kind == "" || last.At <= deadline+c.slack {
+// untold is a holder that goes on after its deadline and was told nothing. One
+// that gives the lock back without having been told went on until then; one whose
+// process ended, until the last record of that.
+func (c *checked) untold(s *span, causes *causes) *Violation {
+	if s.loss.Kind != "" || s.bound.Kind == "" {
 		return nil
 	}
-	frozen, delay := excuse(causes.still[s.acquired.Client], deadline, last.At)
-	if last.At-deadline-frozen-delay <= c.slack {
+	last := s.alive
+	if s.finish.Kind == Releasing {
+		last = s.finish
+	}
+	due := s.due()
+	if last.At-due <= c.slack {
+		return nil
+	}
+	frozen, delay := excuse(causes.still[s.acquired.Client], due, last.At)
+	if last.At-due-frozen-delay <= c.slack {
 		return nil
 	}
 	records := []Record{s.acquired}
@@ -77,7 +80,7 @@ func (c *checked) untold(s *span, last Record, causes *causes) *Violation {
 	}
 	return &Violation{Rule: RuleHonest, Records: append(records, last),
 		Text: fmt.Sprintf("%s was never told that its lock on %s is over, and was there %v after the deadline",
-			s.acquired.Client, quoted(s.acquired.Resources), last.At-deadline)}
+			s.acquired.Client, quoted(s.acquired.Resources), last.At-due)}
 }
 
 // groundless is a loss without a reason.

@@ -81,6 +81,19 @@ func TestHistoriesThatPass(t *testing.T) {
 		"killed, and nobody says when": {
 			acquired(10, 0, "a", "1", 1, 1000), event(20, Checked, "a", "1"), acquired(41, 0, "b", "2", 2, 150), event(60, Releasing, "b", "2"),
 		},
+		"killed, then started again": {
+			acquired(10, 0, "a", "1", 1, 1000), acquired(41, 0, "b", "2", 2, 150), event(60, Releasing, "b", "2"), event(40, Ended, "a", ""),
+			acquired(70, 66, "a", "3", 3, 150), event(75, Releasing, "a", "3"), event(2000, NodeSays, "a", ""),
+		},
+		"told nothing, and killed in time": {
+			acquired(10, 0, "a", "1", 1, 100), event(140, Refused, "a", "1"), event(900, Ended, "a", ""), event(950, NodeSays, "a", ""),
+		},
+		"told nothing, and given back right after a freeze": {
+			acquired(10, 0, "a", "1", 1, 100), event(700, Releasing, "a", "1"), event(705, Frozen, "a", "", from(50)),
+		},
+		"told nothing, and given back as late as timers were": {
+			acquired(10, 0, "a", "1", 1, 100), event(300, Releasing, "a", "1"), event(900, Delayed, "a", "", from(0), late(160)),
+		},
 		"deadline passed, Unlock called late": {
 			acquired(10, 0, "a", "1", 1, 100), acquired(110, 0, "b", "2", 2, 250), event(120, Lost, "a", "1", until(100), text(LeaseOver)),
 			event(130, Releasing, "a", "1"), event(140, Releasing, "b", "2"),
@@ -162,6 +175,15 @@ func TestViolationsAreConvictedByTheShortestPiece(t *testing.T) {
 			records: []Record{acquired(10, 0, "a", "1", 1, 100), acquired(20, 15, "b", "2", 2, 120), event(30, Ended, "a", ""), event(30, Ended, "b", "")},
 			rule:    RuleExclusive, piece: []int{0, 1, 2},
 		},
+		"no end recorded, alive by a write": {
+			records: []Record{acquired(10, 0, "a", "1", 1, 900), acquired(20, 15, "b", "2", 2, 900), event(30, Refused, "a", "1"), event(40, Releasing, "b", "2")},
+			rule:    RuleExclusive, piece: []int{0, 1, 2}, text: "until +20ms",
+		},
+		"no end recorded, alive by what else its client does": {
+			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(15, Extended, "a", "1", until(200)), acquired(150, 145, "b", "2", 2, 900),
+				event(160, Releasing, "b", "2"), event(220, Delayed, "a", "", from(0))},
+			rule: RuleExclusive, piece: []int{0, 1, 2, 4}, text: "until +190ms",
+		},
 		"the same fence twice": {
 			records: []Record{acquired(10, 0, "a", "1", 7, 100), event(20, Releasing, "a", "1"), acquired(30, 25, "b", "2", 7, 120), event(40, Releasing, "b", "2")},
 			rule:    RuleFences, piece: []int{0, 2}, text: `the fences of "r" do not rise: 7, then 7`,
@@ -228,6 +250,19 @@ func TestViolationsAreConvictedByTheShortestPiece(t *testing.T) {
 			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(90, Extended, "a", "1", until(190)), event(150, Checked, "a", "1"),
 				event(900, NodeSays, "a", "", text("back")), event(901, NodeSays, "b", "", text("back"))},
 			rule: RuleHonest, piece: []int{0, 1, 3}, text: "never told",
+		},
+		"never told, and given back": {
+			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(90, Extended, "a", "1", until(190)), event(900, Releasing, "a", "1"),
+				event(901, Released, "a", "1")},
+			rule: RuleHonest, piece: []int{0, 1, 2}, text: "was there 710ms after the deadline",
+		},
+		"never told, and killed long after": {
+			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(300, Refused, "a", "1"), event(900, Ended, "a", ""), event(950, NodeSays, "a", "")},
+			rule:    RuleHonest, piece: []int{0, 1}, text: "was there 200ms after the deadline",
+		},
+		"never told, later than its freeze": {
+			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(300, Frozen, "a", "", from(50)), event(360, Releasing, "a", "1")},
+			rule:    RuleHonest, piece: []int{0, 2}, text: "was there 260ms after the deadline",
 		},
 		"lost without any fault": {
 			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(100, Lost, "a", "1", until(100), text("no quorum"))},

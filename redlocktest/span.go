@@ -16,11 +16,12 @@ import (
 //
 // It ends with the first of: Unlock is called, the last known deadline, the loss
 // is told, the process ends. Where none of these but the deadline is known the
-// process may have died at any moment, so the span ends with the last record that
-// shows it alive. Seen valid after all of these, it lasts until it was seen.
+// process may have died at any moment, so the span ends with the last record of
+// any kind that shows its client alive, if that is before the deadline. Seen valid
+// after all of these, it lasts until it was seen.
 type span struct {
 	acquired Record
-	last     Record // the last of Acquired, Extended and Checked: the holder is alive
+	alive    Record // not finished, or by Ended: the last record of its client's run; otherwise Acquired
 	bound    Record // the last with a Deadline
 	seen     Record // the last time the lock itself said that it is valid: Checked, or Releasing; Kind is "" if it never did
 	finish   Record // Releasing, Lost or Ended: the first of them; Kind is "" if there is none
@@ -41,7 +42,7 @@ func (s *span) end() time.Duration {
 	if s.finish.Kind != "" {
 		end = min(end, s.finish.At)
 	} else {
-		end = min(end, s.last.At)
+		end = min(end, s.alive.At)
 	}
 	return max(end, s.seen.At)
 }
@@ -79,14 +80,20 @@ type holdKey struct{ client, hold string }
 func spansOf(records []Record) []*span {
 	var all []*span
 	current := map[holdKey]*span{}
+	latest := map[string]Record{}          // by client: the last record of its run
 	open := map[string]map[*span]holdKey{} // by client: those that Ended would end
 	for _, r := range records {
 		if r.Kind == Ended {
 			for s := range open[r.Client] {
+				s.alive = latest[r.Client]
 				s.note(r)
 			}
 			delete(open, r.Client)
+			delete(latest, r.Client)
 			continue
+		}
+		if r.ofClient() {
+			latest[r.Client] = r
 		}
 		key := holdKey{r.Client, r.Hold}
 		if r.Kind == Acquired {
@@ -109,13 +116,24 @@ func spansOf(records []Record) []*span {
 			delete(open[r.Client], s)
 		}
 	}
+	for client, spans := range open {
+		for s := range spans {
+			s.alive = latest[client]
+		}
+	}
 	excuseAll(all, stillBy(records))
 	return all
 }
 
+// ofClient says whether r was recorded by the client that it names: whoever breaks
+// things, buries processes and looks for what is left names clients too.
+func (r Record) ofClient() bool {
+	return r.Kind != Fault && r.Kind != Healed && r.Kind != Ended && r.Kind != Left
+}
+
 // begin makes s a hold of which nothing is known but its acquisition.
 func (s *span) begin(acquired Record) {
-	s.acquired = acquired
+	s.acquired, s.alive = acquired, acquired
 	s.note(acquired)
 }
 
@@ -129,7 +147,6 @@ func (s *span) note(r Record) {
 		if s.finish.Kind != "" {
 			return // what is recorded at the same time by another goroutine
 		}
-		s.last = r
 		s.limit(r)
 	case Releasing, Lost, Ended:
 		if r.Kind == Lost && s.loss.Kind == "" {
