@@ -165,8 +165,9 @@ func (h *History) CheckExclusive() error { return h.run(nil, (*checked).exclusiv
 // acquisitions and releases, each at some moment of its call, in which a mutex
 // has one holder at a time and each holder a higher fence than the one before. A
 // release that nobody confirmed may have happened at any later moment; a call
-// that failed may or may not have had the lock for a while. Holds without a
-// fence are left out.
+// that failed may or may not have had the lock for a while. Where one hold of a
+// resource has a fence, all need one. It takes a time in proportion to the number
+// of holds, also where many have the same times, as in virtual time.
 func (h *History) CheckFences() error { return h.run(nil, (*checked).fences) }
 
 // CheckStore checks what the fenced store answered: each [Wrote] value is one

@@ -120,14 +120,14 @@ func (s *scene) index(fits func(Record) bool) (int, bool) {
 	return all[s.IntN(len(all))], true
 }
 
-// solid picks two holds of one resource, one right after the other, that were
+// neighbours picks two holds of one resource, one right after the other, that were
 // both believed in for a while; their Acquired records.
 func (s *scene) neighbours() (a, b *span, ok bool) {
 	all, names := (&checked{spans: spansOf(s.records)}).byResource()
 	type pair struct{ a, b *span }
 	var pairs []pair
 	for _, name := range names {
-		solid := slices.DeleteFunc(slices.Clone(all[name]), func(sp *span) bool { return !sp.solid() })
+		solid := slices.DeleteFunc(slices.Clone(all[name]), func(sp *span) bool { return !sp.credible() || sp.end() <= sp.acquired.At })
 		for i := 1; i < len(solid); i++ {
 			pairs = append(pairs, pair{solid[i-1], solid[i]})
 		}
