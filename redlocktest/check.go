@@ -184,10 +184,15 @@ func (h *History) CheckStore(opts ...CheckOption) error { return h.run(opts, (*c
 // is a violation too, also if it gives the lock back then: until Unlock is called,
 // or until the last record of its process.
 //
+// A lock that calls itself valid after its deadline breaks the rule too: after the
+// one recorded with [Checked]; where none is, after the last known one by more than
+// one further validity, for a renewal that nobody recorded, and what is excused
+// above. By so much a [Lost] record, too, may name a later deadline than was known.
+//
 // A reason is a [Fault], on a node or on that client, that was there or was healed
 // no longer ago than [WithCauseWindow]; or that the process itself stood still
 // for a quarter of the lock's validity or more. The end of a lease and of the
-// longest hold need no other reason.
+// longest hold, at the deadline and not before, need no other reason.
 func (h *History) CheckHonest(slack time.Duration, opts ...CheckOption) error {
 	return h.run(append([]CheckOption{WithSlack(slack)}, opts...), (*checked).honest)
 }

@@ -15,6 +15,9 @@ func (c *checked) honest() *Violation {
 	count := 0
 	for _, s := range c.spans {
 		v := c.untold(s, causes)
+		if v == nil {
+			v = c.believed(s, causes)
+		}
 		if v == nil && s.loss.Kind != "" {
 			if v = c.late(s); v == nil {
 				v = c.groundless(s, causes)
@@ -83,9 +86,34 @@ func (c *checked) untold(s *span, causes *causes) *Violation {
 			s.acquired.Client, quoted(s.acquired.Resources), last.At-due)}
 }
 
+// believed is a lock that called itself valid after its deadline, by the deadline
+// that was asked for at the same time, or else long after any that it can have had.
+func (c *checked) believed(s *span, causes *causes) *Violation {
+	r, deadline := s.expired, s.expired.Deadline
+	records := []Record{s.acquired}
+	if r.Kind == "" {
+		r, deadline = s.unsure, s.reach()
+		frozen, delay := excuse(causes.still[s.acquired.Client], deadline, r.At)
+		if r.Kind == "" || r.At-deadline-frozen-delay <= c.slack {
+			return nil
+		}
+		if s.bound.Kind != Acquired {
+			records = append(records, s.bound)
+		}
+	}
+	return &Violation{Rule: RuleHonest, Records: append(records, r), Text: fmt.Sprintf("the lock of %s on %s called itself valid %v after the deadline",
+		s.acquired.Client, quoted(s.acquired.Resources), r.At-deadline)}
+}
+
+// agreed says whether a loss is the end that was agreed upon when the lock was
+// taken: that of its lease or its longest hold, which is its deadline, not before.
+func (s *span) agreed() bool {
+	return (strings.HasPrefix(s.loss.Text, LeaseOver) || strings.HasPrefix(s.loss.Text, MaxHoldOver)) && s.loss.At >= s.due()-grain
+}
+
 // groundless is a loss without a reason.
 func (c *checked) groundless(s *span, causes *causes) *Violation {
-	if strings.HasPrefix(s.loss.Text, LeaseOver) || strings.HasPrefix(s.loss.Text, MaxHoldOver) {
+	if s.agreed() {
 		return nil
 	}
 	window := c.window
@@ -101,7 +129,7 @@ func (c *checked) groundless(s *span, causes *causes) *Violation {
 	if c.nodes > 0 {
 		text += fmt.Sprintf(" that left no majority of %d nodes", c.nodes)
 	}
-	return &Violation{Rule: RuleHonest, Text: text, Records: []Record{s.acquired, s.loss}}
+	return &Violation{Rule: RuleHonest, Text: text, Records: s.lossRecords()}
 }
 
 // causes is what went wrong in a run.

@@ -107,6 +107,13 @@ func TestHistoriesThatPass(t *testing.T) {
 			acquired(30, 1, "b", "2", 2, 130), event(40, Releasing, "b", "2"),
 			acquired(50, 2, "c", "3", 5, 150), event(60, Releasing, "c", "3"),
 		},
+		"valid after a renewal that nobody recorded": {
+			acquired(10, 0, "a", "1", 1, 100), event(190, Checked, "a", "1"), event(190, Lost, "a", "1", until(190), text(LeaseOver)),
+		},
+		"valid after a renewal that was seen by asking": {
+			acquired(10, 0, "a", "1", 1, 100), event(90, Checked, "a", "1", until(180)), event(180, Checked, "a", "1", until(180)),
+			event(181, Releasing, "a", "1"),
+		},
 		"several resources": {
 			multi(acquired(10, 0, "a", "1", 1, 100)), event(20, Releasing, "a", "1"), acquired(30, 0, "b", "2", 2, 100), event(40, Releasing, "b", "2"),
 		},
@@ -263,6 +270,28 @@ func TestViolationsAreConvictedByTheShortestPiece(t *testing.T) {
 		"never told, later than its freeze": {
 			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(300, Frozen, "a", "", from(50)), event(360, Releasing, "a", "1")},
 			rule:    RuleHonest, piece: []int{0, 2}, text: "was there 260ms after the deadline",
+		},
+		"told late, and names a deadline itself": {
+			records: []Record{fault(5, text("cut")), acquired(10, 0, "a", "1", 1, 100), event(300, Lost, "a", "1", until(300), text("no quorum"))},
+			rule:    RuleHonest, piece: []int{1, 2}, text: "110ms after the deadline",
+		},
+		"a lease that is over before its end": {
+			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(60, Extended, "a", "1", until(160)), event(150, Lost, "a", "1", until(150), text(LeaseOver))},
+			rule:    RuleHonest, piece: []int{0, 1, 2}, text: "without a reason",
+		},
+		"a longest hold that is over before its end": {
+			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(50, Lost, "a", "1", until(160), text(MaxHoldOver))},
+			rule:    RuleHonest, piece: []int{0, 1}, text: "without a reason",
+		},
+		"valid after the deadline that it names": {
+			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(50, Checked, "a", "1", until(100)), event(102, Checked, "a", "1", until(100)),
+				event(103, Releasing, "a", "1")},
+			rule: RuleHonest, piece: []int{0, 2}, text: "2ms after the deadline",
+		},
+		"valid after any deadline that it can have had": {
+			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(90, Extended, "a", "1", until(190)), event(345, Checked, "a", "1"),
+				event(345, Lost, "a", "1", until(345), text("no quorum")), fault(5, text("cut")), event(200, Checked, "a", "1")},
+			rule: RuleHonest, piece: []int{0, 1, 2}, text: "55ms after the deadline",
 		},
 		"lost without any fault": {
 			records: []Record{acquired(10, 0, "a", "1", 1, 100), event(100, Lost, "a", "1", until(100), text("no quorum"))},

@@ -22,12 +22,16 @@ type Holding struct {
 	unlocked chan struct{} // closed when Unlock is called
 }
 
-// Check reports whether the lock is valid, and records that it was.
+// Check reports whether the lock is valid, and records that it was, with the
+// deadline that it names: a lock that is valid after that lies.
 func (hd *Holding) Check() bool {
-	at := hd.r.history.Now() // before asking: what is valid afterwards was so before
+	at, deadline := hd.ask() // before asking: what is valid afterwards was so before
 	ok := hd.Valid()
 	if ok {
-		hd.add(Record{At: at, Kind: Checked})
+		if hd.r.history.Now()-at > grain {
+			deadline = 0 // interrupted: nobody knows which moment it is of
+		}
+		hd.add(Record{At: at, Kind: Checked, Deadline: deadline})
 	}
 	return ok
 }
@@ -101,13 +105,12 @@ func (hd *Holding) ask() (at, deadline time.Duration) {
 
 // look records the deadline if it has moved, and returns it.
 func (hd *Holding) look() time.Duration {
-	const same = time.Millisecond // what ask may be wrong by, and more
 	at, deadline := hd.ask()
 	if deadline <= at {
 		return deadline // it is over, which others record
 	}
 	hd.mu.Lock()
-	moved := !hd.over && (deadline > hd.deadline+same || deadline < hd.deadline-same)
+	moved := !hd.over && ((deadline - hd.deadline).Abs() > grain)
 	if moved {
 		hd.deadline = deadline
 	}

@@ -189,10 +189,18 @@ func lossText(err error) string {
 		return MaxHoldOver
 	case errors.Is(err, redlock.ErrHeld), errors.Is(err, redlock.ErrNoQuorum):
 		return err.Error()
-	case errors.Is(err, redlock.ErrLost):
-		return LeaseOver
+	case said(err) == 1 && errors.Is(err, redlock.ErrLost):
+		return LeaseOver // it has no other cause; one that is not known yet is told as it is
 	}
 	return err.Error()
+}
+
+// said counts what err says directly.
+func said(err error) int {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		return len(several.Unwrap())
+	}
+	return 1
 }
 
 func keyOf(resources []string) string { return strings.Join(resources, "\x00") }

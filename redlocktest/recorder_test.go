@@ -68,6 +68,7 @@ func TestAHoldIsRecordedFromAcquireToRelease(t *testing.T) {
 	const validity = 30*time.Second - 302*time.Millisecond
 	require.Greater(t, all[0].Deadline, all[0].Began+validity-time.Millisecond)
 	require.LessOrEqual(t, all[0].Deadline, all[0].At+validity)
+	require.InDelta(t, all[0].Deadline, all[1].Deadline, float64(time.Millisecond), "valid until then, it said")
 	require.EqualValues(t, 1, all[2].Value)
 	require.Equal(t, all[3].At, all[4].Began)
 	require.InDelta(t, all[0].Deadline, all[3].Deadline, float64(time.Millisecond), "still valid when Unlock was called")
@@ -119,6 +120,12 @@ func TestALossIsRecordedWithItsCauseAndDeadline(t *testing.T) {
 		require.Greater(t, lost[0].At, lost[0].Deadline-time.Millisecond, name)
 		_ = hd.Unlock(ctx)
 	}
+}
+
+func TestACauseThatIsNotKnownIsNoLease(t *testing.T) {
+	require.Equal(t, LeaseOver, lossText(redlock.ErrLost))
+	require.Equal(t, MaxHoldOver, lossText(errors.Join(redlock.ErrLost, redlock.ErrMaxHold)))
+	require.Equal(t, "redlock: lock lost\nanother", lossText(errors.Join(redlock.ErrLost, errors.New("another"))))
 }
 
 func TestRenewalsAreRecorded(t *testing.T) {

@@ -27,6 +27,8 @@ type span struct {
 	finish   Record // Releasing, Lost or Ended: the first of them; Kind is "" if there is none
 	released Record // Kind is "" if Unlock did not return
 	loss     Record // Kind is "" if none was told
+	expired  Record // the first Checked after the deadline that it names itself
+	unsure   Record // the last Checked without one that came after all that is known of
 
 	validity time.Duration // the longest time from a record to its deadline
 	frozen   time.Duration // how long the process stood still between the deadline and the loss
@@ -55,9 +57,14 @@ func (s *span) heldFor() time.Duration {
 }
 
 // due is the last moment at which a loss had to be told: not before Lock
-// returned. The lock may know of a later deadline than was recorded.
+// returned. The lock may name a later deadline than was recorded, but not one
+// that is out of reach: else it could excuse any delay by naming it.
 func (s *span) due() time.Duration {
-	return max(s.bound.Deadline, s.loss.Deadline, s.acquired.At)
+	named := s.loss.Deadline
+	if s.bound.Kind != "" {
+		named = min(named, s.reach())
+	}
+	return max(s.bound.Deadline, named, s.acquired.At)
 }
 
 // lateness is how long after its deadline a loss was told, less the time in which
@@ -143,11 +150,14 @@ func (s *span) note(r Record) {
 	case Acquired, Extended, Checked:
 		if r.Kind == Checked {
 			s.seen = r
+			s.past(r)
 		}
 		if s.finish.Kind != "" {
 			return // what is recorded at the same time by another goroutine
 		}
-		s.limit(r)
+		if r.Kind != Checked || r.Deadline > r.At && (r.Deadline-s.bound.Deadline).Abs() > grain {
+			s.limit(r)
+		}
 	case Releasing, Lost, Ended:
 		if r.Kind == Lost && s.loss.Kind == "" {
 			s.loss = r
@@ -166,6 +176,28 @@ func (s *span) note(r Record) {
 		}
 	}
 }
+
+// past keeps a time at which the lock called itself valid after its deadline.
+func (s *span) past(r Record) {
+	switch {
+	case r.Deadline > 0:
+		if r.At > r.Deadline+grain && s.expired.Kind == "" {
+			s.expired = r
+		}
+	case s.bound.Kind != "" && r.At > s.reach():
+		s.unsure = r
+	}
+}
+
+// grain is what two readings of clocks, taken as close to each other as a process
+// can, may differ by, and more.
+const grain = time.Millisecond
+
+// reach is the latest deadline that can be believed in by what is recorded: one
+// renewal may have been missed, since the last one that is known is looked at
+// when its deadline comes at the latest. A renewal comes before the deadline that
+// it moves, and moves it by no more than the longest validity seen.
+func (s *span) reach() time.Duration { return s.bound.Deadline + s.validity }
 
 func (s *span) limit(r Record) {
 	if r.Deadline > 0 {
