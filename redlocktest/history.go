@@ -28,7 +28,7 @@ type HistoryOption func(*History)
 
 // WithClock gives a history a clock of its own. Default: the clock that all
 // processes of the machine share, which goes on while one of them is frozen; on
-// Linux nobody can set it. In virtual time (testing/synctest) use
+// Linux nobody can set it, and it goes on while the machine is suspended. In virtual time (testing/synctest) use
 //
 //	start := time.Now()
 //	h := redlocktest.NewHistory(redlocktest.WithClock(func() time.Duration { return time.Since(start) }))

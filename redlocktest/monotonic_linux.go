@@ -6,14 +6,15 @@ import (
 	"unsafe"
 )
 
-const clockMonotonic = 1 // CLOCK_MONOTONIC of <linux/time.h>
+const clockBoottime = 7 // CLOCK_BOOTTIME of <linux/time.h>
 
 // machineTime reads the clock that all processes of a machine share, since its
-// boot. It goes on while a process is frozen and nobody can set it. Go's own
-// monotonic reading is the same clock, but counted from each process's start.
+// boot. It goes on while a process is frozen and while the machine is suspended,
+// as the servers' clocks and the locks' deadlines do, and nobody can set it. Go's
+// own monotonic reading stands still in a suspend.
 func machineTime() time.Duration {
 	var ts syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
 		return time.Duration(time.Now().UnixNano())
 	}
 	return time.Duration(ts.Nano())
