@@ -109,14 +109,18 @@ func (s *Snapshot) load(m miniDB, now time.Time) error {
 // RestartWithData is [Node.Restart] of a server that lost nothing, as one with an
 // append-only file that is written at each command: its keys are there again, but
 // for those that expired meanwhile, with a new run id, an uptime of zero and no
-// loaded scripts. A node that is stopped has nothing to keep.
+// loaded scripts. A node that is stopped has nothing left to keep, which is an
+// error and leaves it stopped: take a [Node.Snapshot] before Stop, and come back
+// with [Node.RestartFrom].
 func (n *Node) RestartWithData() error {
 	n.life.Lock()
 	defer n.life.Unlock()
-	if e := n.engine.Load(); e != nil {
-		e.pause(true) // what is executed after the copy would be lost
-		defer e.pause(n.proxy.gate().frozen)
+	e := n.engine.Load()
+	if e == nil {
+		return fmt.Errorf("redlocktest: %s is stopped and its data is gone: take a Snapshot before Stop, and RestartFrom it", n.Addr())
 	}
+	e.pause(true) // what is executed after the copy would be lost
+	defer e.pause(n.proxy.gate().frozen)
 	s, err := n.Snapshot()
 	if err != nil {
 		return err

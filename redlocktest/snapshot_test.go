@@ -125,9 +125,13 @@ func TestAStreamIsInNoSnapshot(t *testing.T) {
 func TestAStoppedNodeHasNoDataToKeep(t *testing.T) {
 	n := Start(t, 1).Node(0)
 	n.Set("k", "v", 0)
+	s, err := n.Snapshot()
+	require.NoError(t, err)
 	n.Stop()
-	require.NoError(t, n.RestartWithData())
-	require.Empty(t, n.Keys())
+	require.ErrorContains(t, n.RestartWithData(), "take a Snapshot before Stop")
+	require.Error(t, n.Client().Ping(testContext(t)).Err(), "it is still stopped")
+	require.NoError(t, n.RestartFrom(s))
+	require.Equal(t, []string{"k"}, n.Keys())
 }
 
 func TestAClockRunsAtItsRate(t *testing.T) {
