@@ -115,9 +115,11 @@ func WithSlack(d time.Duration) CheckOption { return func(o *checkOptions) { o.s
 // validity that the lock had, which covers a guard of one TTL.
 func WithCauseWindow(d time.Duration) CheckOption { return func(o *checkOptions) { o.window = d } }
 
-// WithNodes says how many nodes there are. Then faults of nodes explain a loss
-// only where they hit so many that no majority was left. Default: a fault of any
-// node explains it.
+// WithNodes says how many nodes there are. Then faults of nodes, and of a client's
+// links to them (with Node and Client both), explain a loss only where so many were
+// broken at the same moment that no majority was left. A node that came back empty
+// gives no vote until its restart guard is over: say that it is [Healed] then.
+// Default: a fault of any node explains it.
 func WithNodes(n int) CheckOption { return func(o *checkOptions) { o.nodes = n } }
 
 // WithFinal says what the store holds for resource at the end, when nobody writes

@@ -174,18 +174,34 @@ func newCauses(c *checked) *causes {
 // have cost client a lock.
 func (ca *causes) explain(client string, from, to time.Duration, nodes int) bool {
 	begun, _ := slices.BinarySearchFunc(ca.faults, to+1, func(f trouble, at time.Duration) int { return cmp.Compare(f.At, at) })
-	broken := map[string]bool{}
+	var broken []trouble // of nodes, while from to to
 	for i := begun - 1; i >= 0 && ca.lasting[i] >= from; i-- {
 		f := ca.faults[i]
 		switch {
 		case f.until < from:
 		case f.Client != "" && f.Client != client:
-		case f.Client != "" || f.Node == "" || nodes == 0:
+		case f.Node == "" || nodes == 0:
 			return true
-		default:
-			if broken[f.Node] = true; len(broken) > nodes-(nodes/2+1) {
-				return true
+		default: // a node, or the client's link to it
+			f.At = max(f.At, from)
+			broken = append(broken, f)
+		}
+	}
+	return noMajority(broken, nodes)
+}
+
+// noMajority says whether at some moment so many nodes were broken that no majority
+// was left. If there is such a moment, one of the faults begins there.
+func noMajority(broken []trouble, nodes int) bool {
+	for _, begun := range broken {
+		names := map[string]bool{}
+		for _, f := range broken {
+			if f.At <= begun.At && begun.At <= f.until {
+				names[f.Node] = true
 			}
+		}
+		if len(names) > nodes-(nodes/2+1) {
+			return true
 		}
 	}
 	return false

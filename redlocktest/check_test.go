@@ -375,6 +375,12 @@ func TestEnoughNodesMustHaveFailedWhereTheirNumberIsKnown(t *testing.T) {
 		"two of four":            {[]Record{fault(20, on("1")), fault(30, on("2"))}, 4, true},
 		"all of them":            {[]Record{fault(20)}, 5, true},
 		"the client":             {[]Record{event(20, Fault, "a", "")}, 5, true},
+		"three, not at once":     {[]Record{fault(20, on("1")), healed(30, on("1")), fault(20, on("2")), healed(30, on("2")), fault(31, on("3"))}, 5, false},
+		"three, once":            {[]Record{fault(20, on("1")), healed(30, on("1")), fault(25, on("2")), healed(40, on("2")), fault(30, on("3"))}, 5, true},
+		"one link":               {[]Record{event(20, Fault, "a", "", on("1"))}, 5, false},
+		"another's link":         {[]Record{event(20, Fault, "b", "", on("1")), fault(20, on("2")), fault(20, on("3"))}, 5, false},
+		"a link and two nodes":   {[]Record{event(20, Fault, "a", "", on("1")), fault(20, on("2")), fault(20, on("3"))}, 5, true},
+		"one link of how many":   {[]Record{event(20, Fault, "a", "", on("1"))}, 0, true},
 		"two of how many":        {[]Record{fault(20, on("1"))}, 0, true},
 	} {
 		err := historyOf(append(c.faults, lost...)...).Check(WithNodes(c.nodes))
