@@ -140,10 +140,9 @@ func (hd *Holding) releasing() time.Duration {
 }
 
 // watch records the loss, and, where nobody told of them, renewals. It ends with
-// the lock.
-func (hd *Holding) watch() {
+// the lock, or soon after its deadline if that is told in one way only.
+func (hd *Holding) watch(lost, dead <-chan struct{}) {
 	defer hd.r.forget(hd)
-	lost, dead := hd.Lost(), hd.Context().Done()
 	timer := time.NewTimer(hd.pause())
 	defer timer.Stop()
 	for {
@@ -155,7 +154,6 @@ func (hd *Holding) watch() {
 			if !errors.Is(hd.Err(), redlock.ErrLost) {
 				return // the pool was closed
 			}
-			<-lost // told is who was told in both ways
 		case <-timer.C:
 			hd.look()
 			if wait := hd.pause(); wait > 0 {
@@ -163,9 +161,39 @@ func (hd *Holding) watch() {
 			}
 			continue
 		}
-		hd.lost()
+		if missing, unlocked := hd.await(lost, dead); !unlocked {
+			hd.lost(missing)
+		}
 		return
 	}
+}
+
+// await waits until the loss was told in both ways: a holder listens to one of
+// them. What has not come a while after the deadline is missing, and the loss told
+// as late as that.
+func (hd *Holding) await(lost, dead <-chan struct{}) (missing string, unlocked bool) {
+	const enough = time.Second // more than any slack
+	hd.mu.Lock()
+	left := hd.deadline - hd.r.history.Now()
+	hd.mu.Unlock()
+	timer := time.NewTimer(max(left, 0) + enough)
+	defer timer.Stop()
+	for lost != nil || dead != nil {
+		select {
+		case <-lost:
+			lost = nil
+		case <-dead:
+			dead = nil
+		case <-hd.unlocked:
+			return "", true
+		case <-timer.C:
+			if lost != nil {
+				return ", and Lost was not closed", false
+			}
+			return ", and Context did not end", false
+		}
+	}
+	return "", false
 }
 
 // pause is how long to wait before asking for the deadline again; 0 is never:
@@ -181,7 +209,7 @@ func (hd *Holding) pause() time.Duration {
 	return max(left, poll)
 }
 
-func (hd *Holding) lost() {
+func (hd *Holding) lost(missing string) {
 	told := hd.r.history.Now()
 	_, deadline := hd.ask()
 	hd.mu.Lock()
@@ -189,6 +217,6 @@ func (hd *Holding) lost() {
 	hd.over = true
 	hd.mu.Unlock()
 	if first {
-		hd.add(Record{At: told, Kind: Lost, Deadline: deadline, Text: lossText(hd.Err())})
+		hd.add(Record{At: told, Kind: Lost, Deadline: deadline, Text: lossText(hd.Err()) + missing})
 	}
 }

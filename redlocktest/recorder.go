@@ -104,7 +104,7 @@ func (r *Recorder) Hold(l *redlock.Lock, began time.Duration) *Holding {
 	r.mu.Lock()
 	r.held[key] = append(r.held[key], hd)
 	r.mu.Unlock()
-	go hd.watch() // ends with the lock
+	go hd.watch(l.Lost(), l.Context().Done()) // ends with the lock
 	return hd
 }
 

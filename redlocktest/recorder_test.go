@@ -122,6 +122,44 @@ func TestALossIsRecordedWithItsCauseAndDeadline(t *testing.T) {
 	}
 }
 
+func TestALossThatIsToldInOneWayOnlyIsRecordedAsToldLate(t *testing.T) {
+	for name, missing := range map[string]string{"lost": "Context did not end", "context": "Lost was not closed"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				h := NewHistory(WithClock(func() time.Duration { return time.Since(start) }))
+				r := h.Client("a")
+				_, client := pipeNode(t, "10.0.0.1:6379")
+				pool, err := redlock.New([]*redis.Client{client})
+				require.NoError(t, err)
+				defer func() { _ = pool.Close() }()
+				time.Sleep(time.Second)
+				l, err := pool.Lock(t.Context(), "r", redlock.WithLease(5*time.Second))
+				require.NoError(t, err)
+				hd := r.Hold(l, time.Second)
+				hd.mu.Lock()
+				hd.over = true // its own watch, which hears both, is not what is tested
+				hd.mu.Unlock()
+				one := &Holding{Lock: l, r: r, resources: hd.resources, deadline: hd.deadline, unlocked: make(chan struct{})}
+				lost, dead := l.Lost(), l.Context().Done()
+				if name == "lost" {
+					dead = make(chan struct{})
+				} else {
+					lost = make(chan struct{})
+				}
+				go one.watch(lost, dead)
+				time.Sleep(10 * time.Second)
+				synctest.Wait() // and no goroutine is left, or the bubble does not end
+				told := only(h.Records(), Lost)
+				require.Len(t, told, 1)
+				require.Equal(t, hd.deadline+time.Second, told[0].At)
+				require.Contains(t, told[0].Text, missing)
+				require.Error(t, h.CheckHonest(500*time.Millisecond))
+			})
+		})
+	}
+}
+
 func TestACauseThatIsNotKnownIsNoLease(t *testing.T) {
 	require.Equal(t, LeaseOver, lossText(redlock.ErrLost))
 	require.Equal(t, MaxHoldOver, lossText(errors.Join(redlock.ErrLost, redlock.ErrMaxHold)))
