@@ -29,10 +29,7 @@ func starveClient(w *World, s Step) (func() error, error) {
 			if i%2 == 0 {
 				return clients(w, s, Client.Freeze)
 			}
-			if err := clients(w, s, Client.Thaw); err != nil {
-				return err
-			}
-			return nil
+			return clients(w, s, Client.Thaw)
 		},
-		func() error { return clients(w, s, Client.Thaw) }), nil
+		func() error { return clients(w, s, Client.Thaw) })
 }

@@ -58,21 +58,25 @@ func links(set func(l Link, on bool) error) inflictor {
 	}
 }
 
-// pulses calls f again and again until it is stopped, each time after a pause that chance decides, and last with last.
-func pulses(s Step, low, high time.Duration, f func(i int, rng *rand.Rand) error, last func() error) func() error {
+// pulses calls f again and again until it is stopped, each time after a pause that chance decides, and last with last. The
+// error is that of the first call: the fault could not even begin.
+func pulses(s Step, low, high time.Duration, f func(i int, rng *rand.Rand) error, last func() error) (func() error, error) {
 	rng := rand.New(rand.NewPCG(s.Chance, 1))
+	if err := f(0, rng); err != nil {
+		return last, err
+	}
 	stop := make(chan struct{})
 	var running sync.WaitGroup // one goroutine, until heal is called
 	var errs []error
 	running.Go(func() {
-		for i := 0; ; i++ {
-			if err := f(i, rng); err != nil {
-				errs = append(errs, err)
-			}
+		for i := 1; ; i++ {
 			select {
 			case <-stop:
 				return
 			case <-time.After(low + time.Duration(rng.Int64N(int64(high-low)))):
+			}
+			if err := f(i, rng); err != nil {
+				errs = append(errs, err)
 			}
 		}
 	})
@@ -80,7 +84,7 @@ func pulses(s Step, low, high time.Duration, f func(i int, rng *rand.Rand) error
 		close(stop)
 		running.Wait()
 		return errors.Join(append(errs, last())...)
-	}
+	}, nil
 }
 
 // flapping cuts links and lets them go on, several times a second.
@@ -88,7 +92,7 @@ func flapping(w *World, s Step) (func() error, error) {
 	turn := func(on bool) error { return every(w, s, func(l Link) error { return l.Cut(on) }) }
 	return pulses(s, 30*time.Millisecond, 300*time.Millisecond,
 		func(i int, _ *rand.Rand) error { return turn(i%2 == 0) },
-		func() error { return turn(false) }), nil
+		func() error { return turn(false) })
 }
 
 // resets breaks the connections again and again, also in the middle of an exchange.
@@ -109,7 +113,7 @@ func resets(w *World, s Step) (func() error, error) {
 				l.DropReplies(0)
 				return nil
 			})
-		}), nil
+		})
 }
 
 // latency adds 10 to 300 ms to each reply, changes that all the time, and up to 100 ms that are another for each reply.
@@ -125,7 +129,7 @@ func latency(w *World, s Step) (func() error, error) {
 		func(_ int, rng *rand.Rand) error {
 			return set(10*time.Millisecond+time.Duration(rng.Int64N(int64(290*time.Millisecond))), 100*time.Millisecond)
 		},
-		func() error { return set(0, 0) }), nil
+		func() error { return set(0, 0) })
 }
 
 // halfOpen makes the nodes' side of the connections die without a word.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed71a1c8e3/redlock/integration/servers"
@@ -43,9 +44,21 @@ type Client interface {
 	Start() error  // a new process in its place
 }
 
-// Report is told what happens, from several goroutines: each fault as it begins and as it ends. err is why it could not
-// be done, or mended.
-type Report func(s Step, healed bool, err error)
+// Report is told what happens, from several goroutines. A step that is not left out begins; then it either fails, and is
+// over, or it is done and, later, healed.
+type Report func(s Step, what Phase, err error)
+
+// Phase is how far a step has come.
+type Phase string
+
+// What a step goes through.
+const (
+	Begins  Phase = "begins"   // whatever it causes comes after this
+	Done    Phase = "done"     // it was brought about
+	Failed  Phase = "failed"   // it was not: err says why. What there was of it is taken back
+	Healed  Phase = "healed"   // it is over; err is why it could not be mended
+	LeftOut Phase = "left out" // it did not fit into the plan's duration any more
+)
 
 // Nemesis carries out a plan.
 type Nemesis struct {
@@ -58,13 +71,13 @@ func New(w World, report Report) *Nemesis { return &Nemesis{world: w, report: re
 
 // Run carries out the plan and returns when everything is mended again. Where something takes longer than planned, what
 // the promise does not allow beside it waits, and all that follows, too; what does not fit into the plan's duration
-// any more is left out. If ctx ends before, it mends what is broken and returns; the error is that of what could not be
+// any more is left out, and reported. If ctx ends before, it mends what is broken and returns; the error is that of what could not be
 // mended.
 func (n *Nemesis) Run(ctx context.Context, plan Plan) error {
 	r := &run{began: time.Now(), promise: promise{world: n.world, recovery: plan.Recovery}}
 	var running sync.WaitGroup // a goroutine for each step under way; each ends with its step or with ctx
 	late := time.Duration(0)
-	for _, s := range plan.Steps {
+	for i, s := range plan.Steps {
 		planned := s.At
 		if !pause(ctx, time.Until(r.began.Add(s.At+late))) {
 			break
@@ -75,7 +88,13 @@ func (n *Nemesis) Run(ctx context.Context, plan Plan) error {
 			}
 		}
 		late = s.At - planned
-		if ctx.Err() != nil || s.At+s.For > plan.Duration {
+		if ctx.Err() != nil {
+			break
+		}
+		if s.At+s.For > plan.Duration {
+			for _, s := range plan.Steps[i:] {
+				n.report(s, LeftOut, nil)
+			}
 			break
 		}
 		running.Go(func() { r.end(s, n.step(ctx, s)) })
@@ -107,7 +126,7 @@ func (r *run) begin(s Step) bool {
 		return false
 	}
 	s.For = endless
-	r.promise.live = append(r.promise.live, s)
+	r.promise.add(s)
 	return true
 }
 
@@ -126,21 +145,25 @@ func (r *run) end(s Step, err error) {
 }
 
 // step breaks something, waits and mends it. Its error is that of the mending: a fault that could not be brought about
-// is only reported.
+// is taken back at once, and only reported.
 func (n *Nemesis) step(ctx context.Context, s Step) error {
-	// Before it begins, so that nothing it causes seems to come before it.
-	n.report(s, false, nil)
+	n.report(s, Begins, nil)
+	var repeated atomic.Int64
+	s.repeated = &repeated
 	heal, err := inflict(&n.world, s)
+	s.repeated, s.Repeated = nil, repeated.Load()
+	if heal == nil {
+		heal = func() error { return nil }
+	}
 	if err != nil {
-		n.report(s, false, err)
+		taken := heal()
+		n.report(s, Failed, errors.Join(err, taken))
+		return taken
 	}
+	n.report(s, Done, nil)
 	pause(ctx, s.For)
-	if heal != nil {
-		err = heal()
-	} else {
-		err = nil
-	}
-	n.report(s, true, err)
+	err = heal()
+	n.report(s, Healed, err)
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,6 +29,9 @@ type Step struct {
 	Pairs   []Pair // or the links
 	Clients []int  // or the client processes
 	Chance  uint64 // seeds what the fault itself chooses
+
+	Repeated int64         // once it is done: how many requests were sent again
+	repeated *atomic.Int64 // counts them
 }
 
 // Pair is a client and a node.
@@ -50,13 +54,6 @@ type Plan struct {
 	Steps []Step // in order
 }
 
-// promise is what has to be looked at to keep within the promise.
-type promise struct {
-	world    World
-	recovery time.Duration
-	live     []Step // those that may still matter
-}
-
 // planner keeps what it has planned so far.
 type planner struct {
 	promise
@@ -66,12 +63,17 @@ type planner struct {
 	bag  []string
 }
 
-// NewPlan makes the plan that a seed stands for: the same seed, world and configuration give the same plan.
+// NewPlan makes the plan that a seed stands for: the same seed, world and configuration give the same plan. A kind in
+// Only that is not known, or that the world has not what it takes for, is an error.
 func NewPlan(w World, cfg Config) (Plan, error) {
 	p := &planner{cfg: cfg, promise: promise{world: w, recovery: cfg.Recovery}, rng: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	for _, name := range cfg.Only {
-		if find(name) == nil {
+		k := find(name)
+		if k == nil {
 			return Plan{}, fmt.Errorf("nemesis: there is no fault %q", name)
+		}
+		if !p.has(*k) {
+			return Plan{}, fmt.Errorf("nemesis: the fault %q cannot be had here: the servers or clients lack what it takes", name)
 		}
 	}
 	for now := time.Duration(0); ; now += p.between(cfg.Pace/2, cfg.Pace*3/2) {
@@ -81,7 +83,7 @@ func NewPlan(w World, cfg Config) (Plan, error) {
 		}
 		s.ID = len(p.plan) + 1
 		p.plan = append(p.plan, s)
-		p.live = append(p.live, s)
+		p.add(s)
 		now = s.At
 	}
 }
@@ -118,38 +120,19 @@ func (p *planner) next(now time.Duration) (Step, bool) {
 
 // fill puts every kind that the world has into the bag, so that none is forgotten.
 func (p *planner) fill() {
-	for _, k := range Kinds {
-		if p.cfg.Only != nil && !slices.Contains(p.cfg.Only, k.Name) || !p.has(k) {
-			continue
-		}
-		p.bag = append(p.bag, k.Name)
-	}
+	p.bag = Possible(p.world, p.cfg.Only)
 	p.rng.Shuffle(len(p.bag), func(i, j int) { p.bag[i], p.bag[j] = p.bag[j], p.bag[i] })
 }
 
-// has says whether the world has what a kind of fault needs.
-func (p *promise) has(k Kind) bool {
-	switch k.scope {
-	case onLinks, onAllLinks, onClientCut:
-		if p.world.Links == nil {
-			return false
-		}
-	case onClient:
-		if p.world.Clients == nil {
-			return false
+// Possible are the names of the kinds of faults that a plan for this world takes; only is as in [Config].
+func Possible(w World, only []string) (names []string) {
+	p := promise{world: w}
+	for _, k := range Kinds {
+		if (only == nil || slices.Contains(only, k.Name)) && p.has(k) {
+			names = append(names, k.Name)
 		}
 	}
-	switch k.needs {
-	case needAOF:
-		return slices.Contains(p.world.Keeps, AOF)
-	case needSnapshot:
-		return slices.Contains(p.world.Keeps, Snapshot)
-	case needClock:
-		return p.world.Clocks
-	case needNetwork:
-		return len(p.world.Servers) > 0 && p.world.Servers[0].CanDisconnect()
-	}
-	return true
+	return names
 }
 
 // draw chooses whom a fault is done to, and for how long.
@@ -211,56 +194,4 @@ func (p *planner) between(low, high time.Duration) time.Duration {
 		return low
 	}
 	return low + time.Duration(p.rng.Int64N(int64(high-low)))
-}
-
-// forget drops the steps of which nothing is left.
-func (p *promise) forget(now time.Duration) {
-	p.live = slices.DeleteFunc(p.live, func(s Step) bool { return s.At+s.For+p.recovery < now })
-}
-
-// allowed says whether a step may be done with all that is under way or not recovered from.
-func (p *promise) allowed(s Step) bool {
-	k := find(s.Kind)
-	for _, o := range p.live {
-		// 1. One fault at a time to each server, link and process.
-		if s.At <= o.At+o.For && s.touches(o) {
-			return false
-		}
-		// 2. A node that forgets unseen: all others are well.
-		other := find(o.Kind)
-		if (k.alone && other.takes || k.takes && other.alone) && !s.sameNode(o) {
-			return false
-		}
-	}
-	// 3. Nobody is without a majority, unless that is the point.
-	return k.Costly || !k.takes || p.away(s) <= (len(p.world.Keeps)-1)/2
-}
-
-// away is how many nodes, at worst, some client would be without.
-func (p *promise) away(s Step) int {
-	worst := 0
-	for c := range max(1, len(p.world.Links)) {
-		n := 0
-		for i := range p.world.Keeps {
-			if s.Takes(c, i) || slices.ContainsFunc(p.live, func(o Step) bool { return !o.Costly && o.Takes(c, i) }) {
-				n++
-			}
-		}
-		worst = max(worst, n)
-	}
-	return worst
-}
-
-// touches says whether two steps have a server, a link or a process in common.
-func (s Step) touches(o Step) bool {
-	return overlap(s.Nodes, o.Nodes) || overlap(s.Pairs, o.Pairs) || overlap(s.Clients, o.Clients)
-}
-
-// sameNode says whether both are about one and the same node alone.
-func (s Step) sameNode(o Step) bool {
-	return len(s.Nodes) == 1 && len(o.Nodes) == 1 && s.Nodes[0] == o.Nodes[0]
-}
-
-func overlap[T comparable](a, b []T) bool {
-	return slices.ContainsFunc(a, func(x T) bool { return slices.Contains(b, x) })
 }

@@ -104,3 +104,48 @@ func TestAnUnknownFaultIsRefused(t *testing.T) {
 	_, err := NewPlan(world(), cfg)
 	require.ErrorContains(t, err, "meteorite")
 }
+
+func TestAFaultThatCannotBeHadIsRefused(t *testing.T) {
+	bare := World{Keeps: make([]Keeps, 5)}
+	for _, name := range []string{"clock-step", "clock-rate", "disconnect", "restart-aof", "old-snapshot", "cut", "freeze-client"} {
+		cfg := hour
+		cfg.Only = []string{"freeze", name}
+		_, err := NewPlan(bare, cfg)
+		require.ErrorContains(t, err, name)
+	}
+	require.NotContains(t, Possible(bare, nil), "clock-step")
+	require.Contains(t, Possible(world(), nil), "clock-step")
+}
+
+// FLUSHALL on all servers together with SCRIPT FLUSH on all looks like a first use.
+func TestNoPlanMakesAllServersLookUnused(t *testing.T) {
+	flushed := 0
+	for seed := range uint64(5) {
+		cfg := hour
+		cfg.Seed, cfg.Duration, cfg.Pace = seed, 10*time.Minute, 300*time.Millisecond
+		cfg.Only = []string{"flushall", "flush-majority", "script-flush", "restart-majority-empty"}
+		plan, err := NewPlan(world(), cfg)
+		require.NoError(t, err)
+		for i, s := range plan.Steps {
+			data, scripts := map[int]bool{}, map[int]bool{}
+			for _, o := range plan.Steps[:i+1] {
+				if o.At+10*time.Second < s.At {
+					continue
+				}
+				for _, n := range o.Nodes {
+					switch o.Kind {
+					case "flushall", "flush-majority":
+						data[n] = true
+					case "script-flush":
+						scripts[n] = true
+					}
+				}
+			}
+			require.False(t, len(data) == 5 && len(scripts) == 5, "seed %d: %v", seed, s)
+			if len(data) == 5 {
+				flushed++
+			}
+		}
+	}
+	require.Positive(t, flushed, "all may be flushed: it is what the promise covers")
+}

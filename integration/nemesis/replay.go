@@ -19,9 +19,12 @@ import (
 // for is long gone.
 
 const (
-	listening  = 300 * time.Millisecond
-	replayMost = 200 // requests of one step
+	listening  = 300 * time.Millisecond // once there was something to hear
+	hearFirst  = 2 * time.Second        // how long to wait for that
+	replayMost = 200                    // requests of one step and server
 )
+
+var errHeardNothing = errors.New("it was asked nothing that could be repeated")
 
 // replay hears what a server is asked, and asks it again.
 func replay(w *World, s Step) (func() error, error) {
@@ -29,6 +32,9 @@ func replay(w *World, s Step) (func() error, error) {
 		requests, err := overhear(server)
 		if err != nil {
 			return err
+		}
+		if len(requests) == 0 {
+			return fmt.Errorf("%s: %w", server.Addr(), errHeardNothing)
 		}
 		rng := rand.New(rand.NewPCG(s.Chance, 2))
 		late := []time.Duration{0, 100 * time.Millisecond, 700 * time.Millisecond, 2 * time.Second}[rng.IntN(4)]
@@ -39,19 +45,22 @@ func replay(w *World, s Step) (func() error, error) {
 			if err := do(server, r...); err != nil && !errors.As(err, &refused) {
 				return err
 			}
+			if s.repeated != nil {
+				s.repeated.Add(1)
+			}
 		}
 		return nil
 	})
 }
 
-// overhear returns the script calls that a server gets for a while.
+// overhear returns the script calls that a server gets for a while, none if there were none for long.
 func overhear(server *servers.Server) (requests [][]any, err error) {
 	conn, err := net.DialTimeout("tcp", server.Addr(), commandTimeout)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(listening)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(hearFirst)); err != nil {
 		return nil, err
 	}
 	if _, err := fmt.Fprint(conn, "MONITOR\r\n"); err != nil {
@@ -63,6 +72,11 @@ func overhear(server *servers.Server) (requests [][]any, err error) {
 			return requests, nil // the time is over
 		}
 		if words := heard(line); len(words) > 0 && strings.EqualFold(words[0].(string), "EVALSHA") {
+			if len(requests) == 0 {
+				if err := conn.SetDeadline(time.Now().Add(listening)); err != nil {
+					return nil, err
+				}
+			}
 			requests = append(requests, words)
 		}
 	}

@@ -16,20 +16,22 @@ import (
 // that a minority of nodes never costs a held lock. So a loss must have a cause that is enough for it: at some moment in
 // the TTL before, a majority of nodes was away from that client or had no vote yet, or the process itself did not run.
 
-// stillFor is how long a process must have stood still to lose a lock by that.
-const stillFor = 100 * time.Millisecond
+// A process that stood still for a quarter of the TTL, all its stalls since then together, may lose a lock by that: renewals
+// come at a third of it, and again soon where one failed.
+func (r *run) stillFor() time.Duration { return r.o.ttl / 4 }
 
 // trouble is a fault as it was, with the time that it took to recover.
 type trouble struct {
 	from, to     time.Duration
 	healed       time.Duration // to, without the time to recover
 	client, node string        // "" is any
+	late         time.Duration // of a process: how long, of all this, it did not run; 0 is all of it
 	takes        bool          // the node is away, or without a vote
 	text         string
 }
 
-// checkSteady returns the losses that had no cause that is enough.
-func (r *run) checkSteady(records []redlocktest.Record) error {
+// checkSteady returns the losses that had no cause that is enough, and counts those that only a stall explains.
+func (r *run) checkSteady(records []redlocktest.Record, s *summary) error {
 	troubles := r.troubles(records)
 	var errs []error
 	first := 0 // troubles are in the order of their beginning; those before have ended long ago
@@ -37,13 +39,17 @@ func (r *run) checkSteady(records []redlocktest.Record) error {
 		if rec.Kind != redlocktest.Lost || agreed(rec) {
 			continue
 		}
-		since := rec.At - r.o.ttl - stillFor
+		since := rec.At - r.o.ttl - 100*time.Millisecond
 		for first < len(troubles) && troubles[first].from < since-longest {
 			first++
 		}
-		if !r.enough(troubles[first:], rec, since) {
+		switch about := concern(troubles[first:], rec, since); {
+		case majorityAway(about, since):
+		case stoodStill(about, since, rec.At) >= r.stillFor():
+			s.ByStalls++
+		default:
 			errs = append(errs, fmt.Errorf("%s lost %v at %v (%s, fence %d, %s), with these troubles: %v",
-				rec.Client, rec.Resources, rec.At, rec.Hold, rec.Fence, rec.Text, describe(troubles[first:], rec, since)))
+				rec.Client, rec.Resources, rec.At, rec.Hold, rec.Fence, rec.Text, describe(about, rec)))
 		}
 	}
 	return errors.Join(errs...)
@@ -52,21 +58,21 @@ func (r *run) checkSteady(records []redlocktest.Record) error {
 // longest is more than any fault lasts with what follows it.
 const longest = time.Minute
 
-// enough says whether what was wrong between since and the loss can have caused it.
-func (r *run) enough(troubles []trouble, loss redlocktest.Record, since time.Duration) bool {
-	var about []trouble
+// concern picks, in their order, the troubles that there were for a client between since and its loss.
+func concern(troubles []trouble, loss redlocktest.Record, since time.Duration) (about []trouble) {
 	for _, t := range troubles {
 		if t.from > loss.At {
 			break
 		}
-		if t.to < since || t.client != "" && t.client != loss.Client {
-			continue
+		if t.to >= since && (t.client == "" || t.client == loss.Client) {
+			about = append(about, t)
 		}
-		if !t.takes && t.node == "" {
-			return true // the process did not run
-		}
-		about = append(about, t)
 	}
+	return about
+}
+
+// majorityAway says whether a majority of nodes was away at some moment since then.
+func majorityAway(about []trouble, since time.Duration) bool {
 	// The number of nodes that are away grows only where a trouble begins.
 	for _, t := range about {
 		at, away := max(t.from, since), map[string]bool{}
@@ -82,15 +88,35 @@ func (r *run) enough(troubles []trouble, loss redlocktest.Record, since time.Dur
 	return false
 }
 
-func describe(troubles []trouble, loss redlocktest.Record, since time.Duration) string {
-	var all []string
-	for _, t := range troubles {
-		if t.from <= loss.At && t.to >= since && (t.client == "" || t.client == loss.Client) {
-			all = append(all, fmt.Sprintf("%s %s%s from %v to %v", t.text, t.client, t.node, t.from-loss.At, t.to-loss.At))
+// stoodStill is for how long, in all, the process did not run between since and to.
+func stoodStill(about []trouble, since, to time.Duration) (sum time.Duration) {
+	counted := since
+	for _, t := range about {
+		if t.takes || t.node != "" {
+			continue
 		}
+		from, until := max(t.from, counted), min(t.to, to)
+		if t.late > 0 { // it stood still for that long, at some moment in between
+			until = min(until, from+t.late)
+		}
+		if until > from {
+			sum += until - from
+			counted = until
+		}
+	}
+	return sum
+}
+
+func describe(about []trouble, loss redlocktest.Record) string {
+	var all []string
+	for _, t := range about {
+		all = append(all, fmt.Sprintf("%s %s%s from %v to %v", t.text, t.client, t.node, t.from-loss.At, t.to-loss.At))
 	}
 	return strings.Join(all, "; ")
 }
+
+// lateAtAll is what a delay of timers must be to be taken for a stall: the least that is recorded as one.
+const lateAtAll = 100 * time.Millisecond
 
 // troubles are all faults, and all times at which a client's process stood still.
 func (r *run) troubles(records []redlocktest.Record) (all []trouble) {
@@ -118,8 +144,8 @@ func (r *run) troubles(records []redlocktest.Record) (all []trouble) {
 		case redlocktest.Frozen:
 			all = append(all, trouble{from: rec.Began, healed: rec.At, to: rec.At, client: everybody(rec.Client), text: "stood still"})
 		case redlocktest.Delayed:
-			if rec.Late >= stillFor {
-				all = append(all, trouble{from: rec.Began, healed: rec.At, to: rec.At, client: everybody(rec.Client), text: "was late"})
+			if rec.Late >= lateAtAll {
+				all = append(all, trouble{from: rec.Began, healed: rec.At, to: rec.At, late: rec.Late, client: everybody(rec.Client), text: "was late"})
 			}
 		}
 	}

@@ -29,6 +29,11 @@ func TestALossNeedsACauseThatIsEnough(t *testing.T) {
 		}
 		return records
 	}
+	const quarter = 375 * time.Millisecond // of the TTL
+	stillAt := func(at, d time.Duration) []redlocktest.Record {
+		return []redlocktest.Record{{Kind: redlocktest.Frozen, Client: "c0", Began: at, At: at + d}}
+	}
+	still := func(d time.Duration) []redlocktest.Record { return stillAt(99*s, d) }
 	for name, row := range map[string]struct {
 		before []redlocktest.Record
 		enough bool
@@ -49,14 +54,19 @@ func TestALossNeedsACauseThatIsEnough(t *testing.T) {
 		"another process was frozen":          {fault("freeze-client", "c1", "", 98*s, 99*s), false},
 		"the process found itself frozen":     {[]redlocktest.Record{{Kind: redlocktest.Frozen, Client: "c0", Began: 98 * s, At: 99 * s}}, true},
 		"the network's process stood still":   {[]redlocktest.Record{{Kind: redlocktest.Frozen, Client: ourselves, Began: 98 * s, At: 99 * s}}, true},
-		"its timers were late":                {[]redlocktest.Record{{Kind: redlocktest.Delayed, Client: "c0", Began: 98 * s, At: 99 * s, Late: stillFor}}, true},
-		"its timers were a little late":       {[]redlocktest.Record{{Kind: redlocktest.Delayed, Client: "c0", Began: 98 * s, At: 99 * s, Late: stillFor - 1}}, false},
+		"its timers were late":                {[]redlocktest.Record{{Kind: redlocktest.Delayed, Client: "c0", Began: 98 * s, At: 99 * s, Late: quarter}}, true},
+		"its timers were a little late":       {[]redlocktest.Record{{Kind: redlocktest.Delayed, Client: "c0", Began: 98 * s, At: 99 * s, Late: quarter - 1}}, false},
+		"it stood still for a moment":         {still(quarter - 1), false},
+		"it stood still for a quarter":        {still(quarter), true},
+		"it stood still in pieces":            {join(still(quarter/2), stillAt(99*s+500*time.Millisecond, quarter/2-1)), false},
+		"it stood still in enough pieces":     {join(still(quarter/2), stillAt(99*s+500*time.Millisecond, quarter/2), stillAt(99*s+800*time.Millisecond, 1)), true},
+		"one stall that both saw":             {join(still(quarter/2), still(quarter/2), fault("freeze-client", "c0", "", 99*s, 99*s+quarter/2)), false},
 		"a fault that was not healed":         {fault3("freeze", 90*s, 1000*s)[:3], true},
 		"the process was frozen too long ago": {fault("freeze-client", "c0", "", 90*s, 98*s), false},
 	} {
 		r := &run{o: options{ttl: 1500 * time.Millisecond}}
 		loss := redlocktest.Record{At: 100 * s, Kind: redlocktest.Lost, Client: "c0", Text: "no quorum"}
-		err := r.checkSteady(append(row.before, loss))
+		err := r.checkSteady(append(row.before, loss), &summary{})
 		require.Equal(t, row.enough, err == nil, "%s: %v", name, err)
 	}
 }
@@ -74,7 +84,7 @@ func fault3(text string, from, to time.Duration) []redlocktest.Record {
 func TestAnEndThatWasAgreedUponNeedsNoCause(t *testing.T) {
 	r := &run{o: options{ttl: s}}
 	for _, text := range []string{redlocktest.LeaseOver, redlocktest.MaxHoldOver} {
-		require.NoError(t, r.checkSteady([]redlocktest.Record{{At: s, Kind: redlocktest.Lost, Text: text}}))
+		require.NoError(t, r.checkSteady([]redlocktest.Record{{At: s, Kind: redlocktest.Lost, Text: text}}, &summary{}))
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -30,11 +32,13 @@ type member struct {
 	exited chan struct{} // closed once the process has ended and was waited for
 	run    int
 
-	mu     sync.Mutex // guards the fields below
-	past   tally      // of processes that have ended
-	now    tally
-	status error // of the last process, once it has ended
-	ended  time.Duration
+	mu      sync.Mutex // guards the fields below
+	past    tally      // of processes that have ended
+	now     tally
+	asked   map[syscall.Signal]bool // what the process was sent
+	byOwn   bool                    // the last process ended by itself
+	crashed []string                // all that did: their status, and the last that they said
+	ended   time.Duration
 }
 
 func newMember(a assignment, dir string, h *redlocktest.History) *member {
@@ -57,12 +61,16 @@ func (m *member) Start() error {
 	}
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), clientEnv+"="+string(config))
-	cmd.Stderr = os.Stderr
+	last := &tail{}
+	cmd.Stderr = io.MultiWriter(os.Stderr, last)
 	dieWithParent(cmd)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
+	m.mu.Lock()
+	m.asked, m.byOwn = map[syscall.Signal]bool{}, false
+	m.mu.Unlock()
 	started, exited := make(chan error), make(chan struct{})
 	go func() { // ends with the process
 		// The kernel takes the end of the thread that forked for the parent's death.
@@ -75,11 +83,8 @@ func (m *member) Start() error {
 			return
 		}
 		m.listen(json.NewDecoder(bufio.NewReader(out)))
-		err = cmd.Wait()
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.status, m.ended = err, m.history.Now()
-		m.past, m.now = m.past.plus(m.now), tally{}
+		_ = cmd.Wait() // its state says more
+		m.over(a, cmd.ProcessState, last)
 	}()
 	if err := <-started; err != nil {
 		return err
@@ -87,6 +92,48 @@ func (m *member) Start() error {
 	m.cmd, m.exited = cmd, exited
 	return nil
 }
+
+// over notes that a process has ended. One that was not asked to is remembered, whatever is done to its successors.
+func (m *member) over(a assignment, state *os.ProcessState, last *tail) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = m.history.Now()
+	m.past, m.now = m.past.plus(m.now), tally{}
+	if m.byOwn = !m.wanted(state); !m.byOwn {
+		return
+	}
+	m.crashed = append(m.crashed, fmt.Sprintf("process %d of %s ended by itself: %v: %s", a.Run, a.Name, state, last))
+	m.history.Add(redlocktest.Record{At: m.ended, Kind: redlocktest.Ended, Client: a.Name, Text: "crashed"})
+}
+
+// wanted says whether a process ended as it was asked to. m.mu is held.
+func (m *member) wanted(state *os.ProcessState) bool {
+	if state.Success() {
+		return m.asked[syscall.SIGTERM] || m.base.Holds > 0
+	}
+	status, _ := state.Sys().(syscall.WaitStatus)
+	return status.Signaled() && m.asked[status.Signal()]
+}
+
+// crashes says how processes ended that were not asked to.
+func (m *member) crashes() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.crashed)
+}
+
+// tail keeps the last of what is written to it: the reason of a panic is above its stacks, so it keeps a good deal.
+type tail struct{ text []byte }
+
+const tailMost = 8000
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-tailMost):]
+	return len(p), nil
+}
+
+func (t *tail) String() string { return string(t.text) }
 
 // listen reads what the process says of itself until it ends.
 func (m *member) listen(in *json.Decoder) {
@@ -121,6 +168,11 @@ func (m *member) Kill() error {
 		return err
 	}
 	<-m.exited
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.byOwn {
+		return fmt.Errorf("%s had ended by itself: %w", m.base.Name, os.ErrProcessDone)
+	}
 	m.history.Add(redlocktest.Record{At: m.ended, Kind: redlocktest.Ended, Client: m.base.Name, Text: "killed"})
 	return nil
 }
@@ -134,11 +186,15 @@ func (m *member) signal(sig syscall.Signal) error {
 	case <-m.exited:
 		return fmt.Errorf("%s has ended: %w", m.base.Name, os.ErrProcessDone)
 	default:
-		return m.cmd.Process.Signal(sig)
 	}
+	m.mu.Lock()
+	m.asked[sig] = true
+	m.mu.Unlock()
+	return m.cmd.Process.Signal(sig)
 }
 
-// end asks the process to give everything back and waits for that. A second call does nothing.
+// end asks the process to give everything back and waits for that. A second call does nothing. How it ended is up to
+// crashes.
 func (m *member) end() error {
 	if m.cmd == nil {
 		return nil
@@ -153,11 +209,6 @@ func (m *member) end() error {
 		case <-time.After(endPatience):
 			return errors.Join(fmt.Errorf("%s did not end in %v", m.base.Name, endPatience), m.Kill())
 		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.status != nil {
-		return fmt.Errorf("%s: %w", m.base.Name, m.status)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -51,14 +52,15 @@ func (h *host) TempDir() string {
 
 // end ends everything that was started, and returns what went wrong with that.
 func (h *host) end() error {
+	var errs []error
 	for _, f := range slices.Backward(h.cleanups) {
-		f()
+		errs = append(errs, attempt(f)) // one that fails does not keep the others from being done
 	}
 	h.cleanups = nil
-	if len(h.failed) > 0 {
-		return fmt.Errorf("%v", h.failed)
+	for _, text := range h.failed {
+		errs = append(errs, errors.New(text))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // attempt turns a failure of the host into an error.

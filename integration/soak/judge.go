@@ -20,6 +20,8 @@ type check struct {
 	Name   string `json:"name"`
 	Claim  string `json:"claim"`
 	Broken string `json:"broken,omitempty"` // the shortest piece of history that shows it
+	// NotLookedAt is why nobody can say: neither kept nor broken.
+	NotLookedAt string `json:"notLookedAt,omitempty"`
 
 	err error // the same, with the records
 }
@@ -38,6 +40,12 @@ type notes struct {
 	Faults      string
 	Ended       time.Duration
 	NotDone     []string
+	NotMended   []string
+	LeftOut     []string
+	Kinds       []string // of faults that were to be had
+	Repeated    int64
+	Crashed     []string
+	Finals      map[string]int64
 }
 
 const notesFile = "run.json"
@@ -45,7 +53,7 @@ const notesFile = "run.json"
 func (r *run) writeNotes() error {
 	text, err := json.MarshalIndent(notes{
 		r.o.seed, r.o.lock, r.o.provider, r.o.duration, r.o.ttl, r.o.nodeTimeout, r.o.clients, r.o.workers, r.o.resources, r.o.faults,
-		r.ended, r.notDone,
+		r.ended, r.notDone, r.notMended, r.leftOut, r.kinds, r.repeated, r.crashed, r.finals,
 	}, "", "  ")
 	if err != nil {
 		return err
@@ -63,10 +71,12 @@ func again(dir string, out io.Writer) (kept bool, err error) {
 	if err := json.Unmarshal(text, &n); err != nil {
 		return false, err
 	}
-	r := &run{out: out, ended: n.Ended, notDone: n.NotDone, o: options{
+	r := &run{out: out, ended: n.Ended, notDone: n.NotDone, notMended: n.NotMended, leftOut: n.LeftOut, kinds: n.Kinds,
+		repeated: n.Repeated, crashed: n.Crashed, finals: n.Finals}
+	r.o = options{
 		seed: n.Seed, lock: n.Lock, provider: n.Provider, duration: n.Duration, ttl: n.TTL, nodeTimeout: n.NodeTimeout,
 		clients: n.Clients, workers: n.Workers, resources: n.Resources, faults: n.Faults, out: dir,
-	}}
+	}
 	return r.judge()
 }
 
@@ -147,7 +157,8 @@ func (r *run) checks(all *redlocktest.History, s *summary) []check {
 		outcome("exclusive", "no two holds of one resource overlap", all.CheckExclusive()),
 		outcome("honest", "every loss was told by its deadline, beyond the measured delay of its process, and had a cause",
 			all.CheckHonest(honestSlack, redlocktest.WithCauseWindow(r.o.ttl+r.recovery()))),
-		outcome("steady", "no lock was lost while at most a minority of nodes was away and its process ran", r.checkSteady(records)),
+		outcome("steady", "no lock was lost while at most a minority of nodes was away and its process ran", r.checkSteady(records, s)),
+		outcome("told", "no holder of a lock that was over was left untold", r.checkTold(records, s)),
 		outcome("clean", "nothing was left on the nodes", all.CheckClean()),
 		outcome("tidy", "no key stayed on a node within reach for longer than a node timeout and three seconds after it was given back "+
 			"(seen where the TTL is longer than that)", r.checkTidy(records)),
@@ -156,19 +167,31 @@ func (r *run) checks(all *redlocktest.History, s *summary) []check {
 	if withFences[r.o.lock] {
 		checks = append(checks,
 			outcome("fences", "fences rise in the order of ownership", all.CheckFences()),
-			outcome("store", "a store that checks the fence lost no update", all.CheckStore()))
+			outcome("store", "a store that checks the fence lost no update", r.checkStore(all)))
 	} else {
 		checks = append(checks, outcome("store", "a store that trusts the lock lost no update", none(s.LostUpdates)))
 	}
+	checks = append(checks, outcome("alive", "no client process ended by itself", r.checkAlive()))
 	if r.o.faults == "none" {
 		checks = append(checks, outcome("calm", "without faults no loss was told", checkCalm(records)))
+	} else {
+		checks = append(checks, outcome("felt", "faults were done, and in a run of two rounds of them every kind", r.checkFelt(s)))
 	}
 	return checks
 }
 
+// notLookedAt is the error of a check that had nothing to look at, and why.
+type notLookedAt string
+
+func (n notLookedAt) Error() string { return "not looked at: " + string(n) }
+
 func outcome(name, claim string, err error) check {
-	c := check{Name: name, Claim: claim, err: err}
-	if err != nil {
+	c := check{Name: name, Claim: claim}
+	if why := notLookedAt(""); errors.As(err, &why) {
+		c.NotLookedAt = string(why)
+		return c
+	}
+	if c.err = err; err != nil {
 		c.Broken = err.Error()
 	}
 	return c

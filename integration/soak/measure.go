@@ -27,6 +27,10 @@ type summary struct {
 	Costly  int            `json:"costly"`  // those that took a majority
 	NotDone []string       `json:"notDone"` // faults that could not be brought about, and why
 
+	NotMended []string `json:"notMended"` // faults that could not be mended, and why
+	LeftOut   []string `json:"leftOut"`   // faults that did not fit into the run any more
+	Repeated  int64    `json:"repeated"`  // requests that were sent again
+
 	Span        time.Duration `json:"span"` // from the first lock to the end
 	Acquired    int           `json:"acquired"`
 	PerSecond   float64       `json:"perSecond"`
@@ -51,7 +55,8 @@ type summary struct {
 	Losses      int           `json:"losses"`      // all others
 	ToldEarly   int           `json:"toldEarly"`   // of all: by the deadline
 	ToldLate    int           `json:"toldLate"`    // after it
-	NeverTold   int           `json:"neverTold"`   // a second after it not yet, by a process that ran
+	NeverTold   int           `json:"neverTold"`   // not at all, by a process that ran after it
+	ByStalls    int           `json:"byStalls"`    // of the losses: those that only a process that stood still explains
 	MedianLate  time.Duration `json:"medianLate"`  // after the deadline, by processes that did not stand still at that time
 	P99Late     time.Duration `json:"p99Late"`     // 99 % were no later
 	MaxLate     time.Duration `json:"maxLate"`     // the worst, by a process that did not stand still at that time
@@ -69,14 +74,18 @@ type held struct {
 	client, hold string
 	resources    []string
 	from, until  time.Duration // until: the earliest of what ended it, but no earlier than it was seen valid
-	deadline     time.Duration
-	ended        bool // given back, told lost, or its process gone
+	ended        bool          // given back, told lost, or its process gone
+
+	fence uint64
+	told  bool          // of its loss
+	bound time.Duration // the latest moment at which the lock, by what it said itself, was still held
+	last  time.Duration // the last moment at which the holder is known to have been there, with a lock that it had not given back
 }
 
 func (r *run) measure(records []redlocktest.Record) *summary {
 	s := &summary{
 		Seed: r.o.seed, Lock: r.o.lock, Provider: r.o.provider, Duration: r.o.duration, TTL: r.o.ttl, Clients: r.o.clients,
-		Workers: r.o.workers, Kinds: map[string]int{}, NotDone: r.notDone,
+		Workers: r.o.workers, Kinds: map[string]int{}, NotDone: r.notDone, NotMended: r.notMended, LeftOut: r.leftOut, Repeated: r.repeated,
 	}
 	s.faults(records)
 	s.count(records)
@@ -87,11 +96,6 @@ func (r *run) measure(records []redlocktest.Record) *summary {
 	holds := holdsOf(records)
 	s.overlaps(holds)
 	s.fences(records)
-	for _, h := range holds {
-		if !h.ended && len(records) > 0 && records[len(records)-1].At > h.deadline+time.Second {
-			s.NeverTold++
-		}
-	}
 	return s
 }
 
@@ -242,6 +246,7 @@ func (s *summary) gap(d time.Duration) {
 func holdsOf(records []redlocktest.Record) (all []*held) {
 	type key struct{ client, hold string }
 	open := map[key]*held{}
+	alive := map[string]time.Duration{} // clients: when each wrote something last
 	end := func(h *held, at time.Duration) {
 		if !h.ended {
 			h.ended, h.until = true, min(h.until, at)
@@ -250,29 +255,48 @@ func holdsOf(records []redlocktest.Record) (all []*held) {
 	for _, rec := range records {
 		h := open[key{rec.Client, rec.Hold}]
 		switch rec.Kind {
+		case redlocktest.Ended, redlocktest.Fault, redlocktest.Healed, redlocktest.Unknown:
+		default:
+			alive[rec.Client] = rec.At
+		}
+		switch rec.Kind {
 		case redlocktest.Acquired:
-			h = &held{client: rec.Client, hold: rec.Hold, resources: rec.Resources, from: rec.At, until: rec.Deadline, deadline: rec.Deadline}
+			h = &held{client: rec.Client, hold: rec.Hold, resources: rec.Resources, from: rec.At, until: rec.Deadline,
+				fence: rec.Fence, bound: max(rec.At, rec.Deadline)}
 			all = append(all, h)
 			open[key{rec.Client, rec.Hold}] = h
 		case redlocktest.Extended:
 			if h != nil && !h.ended {
-				h.until, h.deadline = rec.Deadline, rec.Deadline
+				h.until, h.bound = rec.Deadline, max(h.bound, rec.Deadline)
 			}
 		case redlocktest.Checked:
 			if h != nil {
-				h.until = max(h.until, rec.At)
+				h.until, h.bound = max(h.until, rec.At), max(h.bound, rec.At)
 			}
 		case redlocktest.Releasing, redlocktest.Lost:
 			if h != nil {
 				end(h, rec.At)
+				h.told = h.told || rec.Kind == redlocktest.Lost
+				h.bound = max(h.bound, rec.Deadline) // while it was given back it may say once more for how long it has it
+				if h.last == 0 {
+					h.last = rec.At
+				}
 			}
 		case redlocktest.Ended:
 			for k, h := range open {
 				if k.client == rec.Client {
 					end(h, rec.At)
 					delete(open, k)
+					if h.last == 0 {
+						h.last = alive[rec.Client]
+					}
 				}
 			}
+		}
+	}
+	for _, h := range all {
+		if h.last == 0 {
+			h.last = alive[h.client]
 		}
 	}
 	return all

@@ -23,10 +23,12 @@ func (s *summary) lines() []line {
 		{"locks handed out", fmt.Sprintf("%d (%.1f per second), %d of them of several resources", s.Acquired, s.PerSecond, s.Multi)},
 		{"calls that got none", fmt.Sprint(s.Failed)},
 		{"faults", fmt.Sprintf("%d of %d kinds, %d of them took a majority away", s.Faults, len(s.Kinds), s.Costly)},
+		{"faults that were not done", fmt.Sprintf("%d could not be brought about, %d did not fit any more", len(s.NotDone), len(s.LeftOut))},
+		{"requests sent again", fmt.Sprint(s.Repeated)},
 		{"overlapping holds", fmt.Sprintf("%d, together %v", s.Overlaps, s.OverlapTime.Round(time.Millisecond))},
 		{"writes", fmt.Sprintf("%d taken, %d refused for their fence, %d unknown", s.Writes, s.Refused, s.UnknownEnd)},
 		{"updates lost in the store", fmt.Sprint(s.LostUpdates)},
-		{"losses", fmt.Sprintf("%d, and %d ends that were agreed upon", s.Losses, s.Agreed)},
+		{"losses", fmt.Sprintf("%d (%d only by a process that stood still), and %d ends that were agreed upon", s.Losses, s.ByStalls, s.Agreed)},
 		{"told by the deadline", fmt.Sprintf("%d; after it %d, never %d", s.ToldEarly, s.ToldLate, s.NeverTold)},
 		{"latest after the deadline", fmt.Sprintf("%v by a process that ran (median %v, 99 %% within %v), %v by one that stood still meanwhile",
 			ms(s.MaxLate), ms(s.MedianLate), ms(s.P99Late), ms(s.MaxLateAny))},
@@ -55,12 +57,21 @@ func (s *summary) print(out io.Writer) {
 	for _, f := range s.NotDone {
 		fmt.Fprintf(out, "not done: %s\n", f)
 	}
+	for _, f := range s.NotMended {
+		fmt.Fprintf(out, "not mended: %s\n", f)
+	}
+	for _, f := range s.LeftOut {
+		fmt.Fprintf(out, "left out: %s\n", f)
+	}
 	for _, c := range s.Checks {
-		if c.Broken == "" {
+		switch {
+		case c.NotLookedAt != "":
+			fmt.Fprintf(out, "not looked at  %s: %s: %s\n", c.Name, c.Claim, c.NotLookedAt)
+		case c.Broken == "":
 			fmt.Fprintf(out, "kept    %s: %s\n", c.Name, c.Claim)
-			continue
+		default:
+			fmt.Fprintf(out, "BROKEN  %s: %s\n%s\n", c.Name, c.Claim, shortened(c.Broken))
 		}
-		fmt.Fprintf(out, "BROKEN  %s: %s\n%s\n", c.Name, c.Claim, shortened(c.Broken))
 	}
 }
 
@@ -84,6 +95,10 @@ func writePage(path string, s *summary, all *redlocktest.History) error {
 		opts.Facts = append(opts.Facts, report.Fact(l))
 	}
 	for _, c := range s.Checks {
+		if c.NotLookedAt != "" {
+			opts.Facts = append(opts.Facts, report.Fact{Name: "not looked at: " + c.Name, Value: c.Claim + ": " + c.NotLookedAt})
+			continue
+		}
 		opts.Promises = append(opts.Promises, report.Promise{Text: c.Name + ": " + c.Claim, Kept: c.Broken == ""})
 		opts.Err = errors.Join(opts.Err, c.err)
 	}

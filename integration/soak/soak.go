@@ -32,16 +32,17 @@ func soak(ctx context.Context, o options, out io.Writer) (kept bool, err error) 
 	if err != nil {
 		return false, err
 	}
+	r := &run{o: o, w: w, history: history, out: out}
+	if err := r.makePlan(); err != nil {
+		return false, err
+	}
 	if err := w.startMembers(); err != nil {
 		return false, err
 	}
-	r := &run{o: o, w: w, history: history, out: out}
 
 	// 2. Faults, or calm.
 	began := time.Now()
-	if err := r.disturb(ctx); err != nil {
-		return false, err
-	}
+	failed := r.disturb(ctx) // what there is to judge is judged all the same
 
 	// 3. All is mended: locks are to be had again. Then everybody gives back what they hold.
 	if r.o.faults != "none" {
@@ -49,19 +50,13 @@ func soak(ctx context.Context, o options, out io.Writer) (kept bool, err error) 
 	}
 	r.ended = history.Now()
 	fmt.Fprintf(out, "soak: %v of faults over, ending the clients\n", time.Since(began).Round(time.Second))
-	if err := r.endMembers(); err != nil {
-		return false, err
-	}
+	failed = errors.Join(failed, r.endMembers())
 	// Not ctx: what was broken off is looked at all the same. The keys of clients that were killed run out by their TTL, and
 	// the clocks that those go by were off by some seconds at most.
 	time.Sleep(max(o.nodeTimeout+3*time.Second, o.ttl+time.Second))
-	if err := w.left(history); err != nil {
-		return false, err
-	}
-	if err := r.writeNotes(); err != nil {
-		return false, err
-	}
-	return r.judge()
+	failed = errors.Join(failed, w.left(history), r.readFinals(), r.writeNotes())
+	kept, err = r.judge()
+	return kept && failed == nil, errors.Join(failed, err)
 }
 
 // run is what one soak has to remember.
@@ -72,12 +67,20 @@ type run struct {
 	out     io.Writer
 
 	plan  nemesis.Plan
+	kinds []string      // of faults that were to be had
 	ended time.Duration // when the clients were told to end
 
-	mu      sync.Mutex // guards the fields below
-	done    int        // steps that have begun
-	active  map[string]int
-	notDone []string // faults that could not be brought about
+	crashed []string         // processes that ended by themselves, and how
+	finals  map[string]int64 // the store's counters at the end; nil: not read
+
+	mu        sync.Mutex            // guards the fields below
+	begun     map[int]time.Duration // steps under way: when each began
+	done      int                   // steps that were brought about
+	active    int                   // those of them that are not over
+	notDone   []string              // steps that could not be brought about
+	notMended []string              // steps that could not be mended
+	leftOut   []string              // steps that did not fit any more
+	repeated  int64                 // requests that were sent again
 }
 
 // ourselves is the name of this process in the history.
@@ -85,6 +88,19 @@ const ourselves = "nemesis"
 
 // recovery is how long a node may be without a vote after it was mended: the guard, and until that is noticed.
 func (r *run) recovery() time.Duration { return r.o.ttl + 2*time.Second }
+
+// makePlan plans the faults, before anything is started that would wait for them.
+func (r *run) makePlan() (err error) {
+	if r.o.faults == "none" {
+		return nil
+	}
+	r.begun = map[int]time.Duration{}
+	r.kinds = nemesis.Possible(r.w.nemesis, r.o.only())
+	r.plan, err = nemesis.NewPlan(r.w.nemesis, nemesis.Config{
+		Seed: r.o.seed, Duration: r.o.duration, Pace: r.o.pace, Recovery: r.recovery(), Only: r.o.only(),
+	})
+	return err
+}
 
 // disturb lets the nemesis do its work, or waits if there is none, and prints a line every ten seconds.
 func (r *run) disturb(ctx context.Context) error {
@@ -110,14 +126,6 @@ func (r *run) disturb(ctx context.Context) error {
 		r.awaitHolds(ctx)
 		return nil
 	}
-	var err error
-	r.plan, err = nemesis.NewPlan(r.w.nemesis, nemesis.Config{
-		Seed: r.o.seed, Duration: r.o.duration, Pace: r.o.pace, Recovery: r.recovery(), Only: r.o.only(),
-	})
-	if err != nil {
-		return err
-	}
-	r.active = map[string]int{}
 	return nemesis.New(r.w.nemesis, r.report).Run(ctx, r.plan)
 }
 
@@ -135,25 +143,36 @@ func (r *run) awaitHolds(ctx context.Context) {
 	}
 }
 
-// report records a fault as it begins and ends: once for each node, link or client that it is done to.
-func (r *run) report(s nemesis.Step, healed bool, err error) {
-	rec := redlocktest.Record{Kind: redlocktest.Fault, Text: s.Kind, Value: int64(s.ID)}
-	if healed {
-		rec.Kind = redlocktest.Healed
-	}
+// report records a fault that was brought about, and that it is over: once for each node, link or client that it is done
+// to. Its record bears the time before it began, so that nothing it causes seems to come first; a fault that could not
+// be brought about excuses nothing, and is none.
+func (r *run) report(s nemesis.Step, what nemesis.Phase, err error) {
+	now := r.history.Now()
 	r.mu.Lock()
-	if err != nil {
+	defer r.mu.Unlock()
+	switch what {
+	case nemesis.Begins:
+		r.begun[s.ID] = now
+	case nemesis.Failed:
 		r.notDone = append(r.notDone, fmt.Sprintf("%v: %v", s, err))
-	} else if healed {
-		r.active[s.Kind]--
-	} else {
+	case nemesis.LeftOut:
+		r.leftOut = append(r.leftOut, s.String())
+	case nemesis.Done:
 		r.done++
-		r.active[s.Kind]++
+		r.active++
+		r.repeated += s.Repeated
+		r.record(s, redlocktest.Record{At: r.begun[s.ID], Kind: redlocktest.Fault})
+	case nemesis.Healed:
+		r.active--
+		if err != nil {
+			r.notMended = append(r.notMended, fmt.Sprintf("%v: %v", s, err))
+		}
+		r.record(s, redlocktest.Record{At: now, Kind: redlocktest.Healed})
 	}
-	r.mu.Unlock()
-	if err != nil && !healed {
-		return
-	}
+}
+
+func (r *run) record(s nemesis.Step, rec redlocktest.Record) {
+	rec.Text, rec.Value = s.Kind, int64(s.ID)
 	for _, n := range s.Nodes {
 		rec.Node = nodeName(n)
 		r.history.Add(rec)
@@ -182,10 +201,7 @@ func (r *run) talk(ctx context.Context) {
 		}
 		t := r.w.tally()
 		r.mu.Lock()
-		done, active := r.done, 0
-		for _, n := range r.active {
-			active += n
-		}
+		done, active := r.done, r.active
 		r.mu.Unlock()
 		gone := time.Since(began).Round(time.Second)
 		left := max(0, r.o.duration+r.recovery()-gone).Round(time.Second)
@@ -204,6 +220,9 @@ func (r *run) endMembers() error {
 	var all error
 	for range r.w.members {
 		all = errors.Join(all, <-errs)
+	}
+	for _, m := range r.w.members {
+		r.crashed = append(r.crashed, m.crashes()...)
 	}
 	return all
 }

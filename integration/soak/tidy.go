@@ -91,12 +91,13 @@ func (r *run) keysOn(i int) (found []seenKey) {
 func (r *run) checkTidy(records []redlocktest.Record) error {
 	file, err := os.Open(filepath.Join(r.o.out, keysFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return notLookedAt("keys run out before they could count as left: it takes a longer -ttl")
 	}
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+	seen := 0
 	over, killed := givenBack(records)
 	troubles := r.hindrances(records)
 	first := map[[2]string]time.Duration{} // node and token: when it was seen first
@@ -108,6 +109,7 @@ func (r *run) checkTidy(records []redlocktest.Record) error {
 		if err := json.Unmarshal(lines.Bytes(), &k); err != nil {
 			return err
 		}
+		seen++
 		id := [2]string{k.Node, k.Token}
 		if _, ok := first[id]; !ok {
 			first[id] = k.At
@@ -128,7 +130,10 @@ func (r *run) checkTidy(records []redlocktest.Record) error {
 		errs = append(errs, fmt.Errorf("%s of %s (%s) was still on %s at %v, %v after it was given back or first seen",
 			k.Key, owner(k.Token), k.Token, k.Node, k.At, k.At-since))
 	}
-	return errors.Join(append(errs, lines.Err())...)
+	if err := errors.Join(append(errs, lines.Err())...); err != nil || seen > 0 {
+		return err
+	}
+	return notLookedAt("no key was ever seen on a node")
 }
 
 // owner is the client that a token belongs to, by its label.
@@ -144,7 +149,7 @@ func givenBack(records []redlocktest.Record) (over map[string]time.Duration, kil
 		case redlocktest.Released: // Unlock has done what it can; the rest is up to the undo list
 			over[rec.Hold] = rec.At
 		case redlocktest.Ended:
-			if rec.Text == "killed" {
+			if rec.Text == "killed" || rec.Text == "crashed" {
 				killed[rec.Client] = append(killed[rec.Client], rec.At)
 			}
 		}
