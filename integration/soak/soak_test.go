@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/seed71a1c8e3/redlock/integration/servers"
+	"github.com/seed71a1c8e3/redlock/redlocktest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -18,6 +19,7 @@ import (
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{})
 	lockers["broken"], withFences["broken"] = newBroken, true
+	lockers["panicking"] = func(assignment, *redlocktest.Recorder) (locker, error) { panic("this client is broken") }
 	if config := os.Getenv(clientEnv); config != "" {
 		if err := client(config); err != nil {
 			fmt.Fprintln(os.Stderr, "soak client:", err)
@@ -59,11 +61,12 @@ func mustSoak(t *testing.T, o options) (kept bool, text string) {
 }
 
 func TestAMinuteOfFaultsBreaksNoPromise(t *testing.T) {
-	lengths := map[servers.Provider]time.Duration{servers.Processes: 30 * time.Second, servers.Containers: 15 * time.Second}
+	lengths := map[servers.Provider]time.Duration{servers.Processes: 20 * time.Second, servers.Containers: 15 * time.Second}
 	for _, p := range onServers(t) {
 		t.Run(string(p), func(t *testing.T) {
 			o := short(t, p)
 			o.duration, o.seed = lengths[p], uint64(time.Now().UnixNano())
+			o.pace = 600 * time.Millisecond
 			if p == servers.Containers { // to start one takes seconds, and the more the busier the machine is
 				o.ttl, o.pace = 6*time.Second, 2*time.Second
 			}

@@ -19,6 +19,7 @@ type plan struct {
 	extend    bool          // Extend now and then
 	lease     time.Duration // a fixed life
 	maxHold   time.Duration
+	trusts    bool // ask nothing, wait to be told
 	late      bool // write once more although the lock is lost: the store has to refuse
 }
 
@@ -65,6 +66,7 @@ func (c *worker) think(rng *rand.Rand) plan {
 		p.patience = upTo(rng, 30*time.Millisecond)
 	case 5:
 		p.lease = c.a.TTL
+		p.trusts = rng.IntN(2) == 0
 		p.hold = upTo(rng, c.a.TTL*4/3)
 	case 6:
 		p.maxHold = c.a.TTL * 3 / 2
@@ -74,6 +76,7 @@ func (c *worker) think(rng *rand.Rand) plan {
 		p.hold = upTo(rng, 2*c.a.TTL)
 	case 9, 10: // long enough to be renewed
 		p.hold = upTo(rng, 4*c.a.TTL)
+		p.trusts = rng.IntN(2) == 0
 	}
 	p.late = rng.IntN(3) == 0
 	return p
@@ -113,6 +116,15 @@ func (c *worker) work(ctx context.Context, rng *rand.Rand, p plan, h hold) {
 			return
 		}
 		c.write(h)
+		if p.trusts {
+			select {
+			case <-over:
+				return
+			case <-h.Lost():
+			case <-ctx.Done():
+			}
+			continue
+		}
 		if p.extend && rng.IntN(4) == 0 {
 			_ = h.Extend(ctx)
 		}
