@@ -65,7 +65,7 @@ func TestRequestsComeTwice(t *testing.T) {
 }
 
 func TestAReplayThatHeardNothingWasNotDone(t *testing.T) {
-	w := World{Servers: []*servers.Server{servers.Start(t, 1, servers.WithProvider(processes(t))).Server(0)}, Keeps: make([]Keeps, 1)}
+	w := World{Servers: []*servers.Server{servers.Start(t, 1, servers.WithProvider(processes(t))).Server(0)}, Keeps: make([]Keeps, 5)}
 	var failed error
 	require.NoError(t, New(w, func(_ Step, what Phase, err error) {
 		if what == Failed {
