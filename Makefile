@@ -64,7 +64,7 @@ soak-calm: ## the same without faults: in HOLDS=100000 holds no loss may be told
 	cd integration && go run ./soak -faults none -holds $(HOLDS) -duration 1h -ttl 5s -provider $(PROVIDER) -lock $(LOCK) -out $(OUT)
 
 # A build of the simulator in which nothing is left to chance; where this Go is not known to it, an ordinary one.
-EXACT = $$(go run ./sim/exact $(CURDIR)/bin/exact)
+EXACT = $$(go run ./sim/exact $(CURDIR)/bin/_exact)
 
 sim: ## random schedules in virtual time; make sim SCHEDULES=1000 SEED=1, make sim DURATION=8h, one seed with TRACE=1
 	cd integration && SEED=$(or $(SEED),1) SCHEDULES=$(or $(SCHEDULES),400) DURATION=$(if $(findstring command,$(origin DURATION)),$(DURATION)) TRACE=$(TRACE) \

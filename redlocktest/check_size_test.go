@@ -52,20 +52,3 @@ func longRun(size int) (h *History, records int) {
 	}
 	return h, len(h.Records())
 }
-
-// The time that checks take grows about as the history does: ten times the
-// records take no more than thirty times as long.
-func TestChecksTakeTimeInProportion(t *testing.T) {
-	took := func(size int) time.Duration {
-		h, _ := longRun(size)
-		best := never
-		for range 3 {
-			start := time.Now()
-			require.NoError(t, h.Check())
-			best = min(best, time.Since(start))
-		}
-		return best
-	}
-	small := took(10_000)
-	require.Less(t, took(100_000), 30*small)
-}
