@@ -16,7 +16,6 @@ type scenario struct {
 	play       func(s *stage) error
 }
 
-func none(int) int         { return 0 }
 func one(int) int          { return 1 }
 func minorityOf(n int) int { return n - majorityOf(n) }
 func majorityOf(n int) int { return n/2 + 1 }

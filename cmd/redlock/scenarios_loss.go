@@ -116,6 +116,10 @@ func forgetful(s *stage) error {
 	defer r.end()
 
 	// Nodes m to n-1 are down; node m-1 forgets. With them it would make a majority that knows nothing of client A.
+	// Client A is cut off from all, or it would give the lock to them again.
+	all := s.last(n)
+	s.step("cut", "client A off from all nodes: it cannot give them the lock again")
+	s.each("cut off", true, all, []*client{a}, func(p *redlocktest.Proxy) { p.BlackHole(true) })
 	s.step("restart", "node %d, which client A's lock depends on, and start the others", m)
 	if err := s.stop(m - 1); err != nil {
 		return err
@@ -125,7 +129,7 @@ func forgetful(s *stage) error {
 		return err
 	}
 	deadline := hold.ValidUntil()
-	if hold.Err() != nil {
+	if hold.Err() != nil || !hold.Valid() {
 		return fmt.Errorf("stopping and starting took longer than the lock lives (%v), so there was nothing to see; give a longer --ttl", s.ttl)
 	}
 	s.line.said(time.Now(), plain, "now", "%d of %d nodes are empty, and client A believes in its lock for %s yet", len(back), n, ms(time.Until(deadline)))
@@ -143,6 +147,11 @@ func forgetful(s *stage) error {
 	}
 	s.promise("guarded", fmt.Sprintf("the nodes that have forgotten the lock let nobody in before it has ended (%d tries)", tries), at.IsZero() || at.After(deadline))
 	s.promise("recover", "afterwards the next client gets the lock, within two TTLs or so", !at.IsZero())
+	s.step("mend", "the network")
+	s.each("cut off", false, all, []*client{a}, func(p *redlocktest.Proxy) { p.BlackHole(false) })
+	if hold.Valid() { // as nobody should
+		s.release(a, hold)
+	}
 	return nil
 }
 

@@ -130,7 +130,7 @@ func TestATeamDrillsItsOwnServers(t *testing.T) {
 	g := newTeam(t)
 	g.begin(2 * time.Second)
 	js := filepath.Join(g.dir, "result.json")
-	r := launch(t, nil, g.args("majority", "restart", "paused-holder", "--ttl", "2s", "--node-timeout", "500ms", "--allow-outage", "--json", js))
+	r := launch(t, nil, g.args("majority", "restart", "paused-holder", "--ttl", "1500ms", "--node-timeout", "375ms", "--allow-outage", "--json", js))
 	require.Zero(t, r.code(), r.stdout.String()+r.stderr.String())
 	for _, p := range readPlayed(t, js) {
 		require.Equal(t, "pass", p.Verdict, p.Name)
@@ -147,7 +147,7 @@ func TestWhatADrillHasStoppedIsStartedAgain(t *testing.T) {
 	g.begin(2 * time.Second)
 
 	// 1. When it is interrupted.
-	r := launch(t, nil, g.args("one-node", "--ttl", "2s"))
+	r := launch(t, nil, g.args("one-node", "--ttl", "1s"))
 	require.Eventually(t, func() bool { return len(g.stops()) == 1 && g.answer() == 4 }, patience, 5*time.Millisecond)
 	r.signal(syscall.SIGINT)
 	require.Equal(t, exitSignal+int(syscall.SIGINT), r.code())
@@ -156,7 +156,7 @@ func TestWhatADrillHasStoppedIsStartedAgain(t *testing.T) {
 	require.Equal(t, 5, g.answer())
 
 	// 2. When a command fails after it has done its work.
-	broken := g.args("two-nodes", "--ttl", "2s")
+	broken := g.args("two-nodes", "--ttl", "1s")
 	for i, a := range broken {
 		if broken[max(0, i-1)] == "--stop-cmd" {
 			broken[i] = a + "; echo the password is hun%ter2 or hun%25ter2 >&2; exit 3"
@@ -171,7 +171,7 @@ func TestWhatADrillHasStoppedIsStartedAgain(t *testing.T) {
 	// 3. A node that is away by itself keeps the drill from stopping more.
 	out, err := exec.Command(g.script(), "stop", g.ports[0]).CombinedOutput()
 	require.NoError(t, err, string(out))
-	r = launch(t, nil, g.args("one-node", "--ttl", "2s"))
+	r = launch(t, nil, g.args("one-node", "--ttl", "1s"))
 	require.Equal(t, exitUndone, r.code(), r.stdout.String())
 	require.Contains(t, r.stderr.String(), fmt.Sprintf("node 1 (127.0.0.1:%s) does not answer, and it was not the drill", g.ports[0]))
 	require.Len(t, g.stops(), 3, "it stopped another")
@@ -181,7 +181,7 @@ func TestACommandThatDoesNothingIsNoticed(t *testing.T) {
 	t.Parallel()
 	g := newTeam(t)
 	g.begin(2 * time.Second)
-	r := launch(t, nil, []string{"drill", "one-node", "--ttl", "2s", "--nodes-file", g.file(), "--stop-cmd", "sleep 100 # {node}", "--start-cmd", "true {node}",
+	r := launch(t, nil, []string{"drill", "one-node", "--ttl", "1s", "--nodes-file", g.file(), "--stop-cmd", "sleep 100 # {node}", "--start-cmd", "true {node}",
 		"--cmd-timeout", "300ms"})
 	require.Equal(t, exitUndone, r.code(), r.stdout.String())
 	require.Contains(t, r.stderr.String(), "--stop-cmd for node 5: not done after 300ms")

@@ -129,7 +129,6 @@ type reader struct {
 	faults  map[faultKey][]*band
 	placed  []placedBand
 	views   map[string]*view
-	seers   map[string]bool // clients that have said anything of a node
 	says    []redlocktest.Record
 }
 
