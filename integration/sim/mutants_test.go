@@ -26,14 +26,13 @@ var mutants = []mutant{
 	{"quorum one less", one("redlock.go", "q := &quorum{need: need, majority: majorityOf(len(nodes))", "q := &quorum{need: need - 1, majority: majorityOf(len(nodes)) - 1"), 1},
 	{"refused one denial too early", one("round.go", "	case n-r.denied < r.need:", "	case n-r.denied <= r.need:"), 5},
 	{"given up one answer too early", one("round.go", "	case n-r.denied-r.none < r.need && n-r.denied-pending >= r.need:", "	case n-r.denied-r.none <= r.need && n-r.denied-pending >= r.need:"), 4},
-	{"unsteady nodes grant", one(model, "	if !steady {\n		return number(out, -2)\n	}\n", ""), 3},
+	{"unsteady nodes grant", one(model, "	if !steady {\n		return number(out, -2)\n	}\n", ""), 56},
 
 	// What is written, and taken back.
 	{"token used again by the next attempt", one("redlock.go", "	try := func() (*hold, error) {\n		attempts++\n		return p.quorum.acquire(ctx, t, resources, keys, newToken(t.label))", "	token := newToken(t.label)\n	try := func() (*hold, error) {\n		attempts++\n		return p.quorum.acquire(ctx, t, resources, keys, token)"), 54},
 	{"no undo of unanswered nodes", one("quorum.go", "if to[i] = s.asked; s.asked {", "if to[i] = s.has; s.has {"), 3},
 	{"written again after Unlock", one("round.go", "	if r.h.phase == dead {\n		return false\n	}\n", ""), 40},
 	{"latest second not checked", one(model, "case now.Unix() > latest:", "case false && now.Unix() > latest:"), 44},
-	{"a lost lock is not given back", one("quorum.go", "	h.ended(err)\n	q.giveBack(h, nil)\n", "	h.ended(err)\n"), 29},
 	{"release without comparing", one(model, "ok && !v.Foreign && v.S == token {", "ok && !v.Foreign {"), 1},
 	{"MultiLock takes what is free", one(model, "			return number(number(array(out, 2), int64(i+1)), left)\n", "			if len(keys) == 1 {\n				return number(number(array(out, 2), int64(i+1)), left)\n			}\n"), 1},
 
@@ -42,9 +41,9 @@ var mutants = []mutant{
 	{"renewed too late", one("watchdog.go", "third := h.ttl / 3", "third := 2 * h.ttl"), 2},
 
 	// Fences.
-	{"different answers are not raised", one("quorum.go", "	if acquire.verdict != won {\n		h.mu.Unlock()\n		return nil", "	if h.setFence(h.fence); true {\n		h.mu.Unlock()\n		return nil"), 11},
-	{"granted without storing the fence", one(model, "		s.Fields[stripe] = fence\n", "		_ = stripe\n"), 11},
+	{"different answers are not raised", one("quorum.go", "	if acquire.verdict != won {\n		h.mu.Unlock()\n		return nil", "	if h.setFence(h.fence); true {\n		h.mu.Unlock()\n		return nil"), 1},
+	{"granted without storing the fence", one(model, "		s.Fields[stripe] = fence\n", "		_ = stripe\n"), 1},
 
 	// Memory.
-	{"guard off", one("tend.go", "	case now-t.since >= k.watch && now >= m.held:", "	case now >= m.held:"), 3},
+	{"guard off", one("tend.go", "	case now-t.since >= k.watch && now >= m.held:", "	case now >= m.held:"), 59},
 }
