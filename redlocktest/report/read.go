@@ -89,23 +89,19 @@ const (
 	maxAllLanes = 24 // of all clients together; with more each client has one
 )
 
-// bounded keeps times so far from the ends of the clock that they can be added.
-func bounded(d time.Duration) time.Duration { return min(1<<59, max(-1<<59, d)) }
-
 // read puts records, in the order of At, together.
 func read(records []redlocktest.Record, names map[string]string) *story {
 	s := &story{}
 	if len(records) == 0 {
 		return s
 	}
-	s.from, s.to = bounded(records[0].At), bounded(records[len(records)-1].At)
+	s.from, s.to = records[0].At, records[len(records)-1].At
 	r := &reader{story: s, nodes: map[string]*nodeStory{}, clients: map[string]*clientStory{}, open: map[holdKey]*hold{},
 		faults: map[faultKey][]*band{}, views: map[string]*view{}}
 	for name := range names {
 		r.node(name)
 	}
 	for _, rec := range records {
-		rec.At, rec.Began, rec.Deadline = bounded(rec.At), bounded(rec.Began), bounded(rec.Deadline)
 		r.note(rec)
 	}
 	r.finish(names)
