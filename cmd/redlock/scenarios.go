@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/seed71a1c8e3/redlock"
+	"github.com/seed71a1c8e3/redlock/redlocktest"
 )
 
 // scenario is one drill with a name.
@@ -26,34 +27,36 @@ func ttls(k int) func(int, time.Duration) time.Duration {
 // scenarios are all of them, in the order of "all": from the harmless to the worst.
 var scenarios = []scenario{
 	{name: "one-node", text: "one node dies under a held lock and comes back empty", needs: []power{canStop}, most: one,
-		takes: ttls(5), play: away(one)},
+		takes: ttls(5), play: contested(away(one))},
 	{name: "two-nodes", text: "as many nodes die as may (two of five), and come back empty", needs: []power{canStop}, most: minorityOf,
-		takes: ttls(5), play: away(minorityOf)},
+		takes: ttls(5), play: contested(away(minorityOf))},
 	{name: "majority", text: "a majority dies: the lock is lost by its deadline and nobody gets it; then they return",
-		needs: []power{canStop, canOutage}, most: majorityOf, takes: ttls(5), play: loseMajority},
+		needs: []power{canStop, canOutage}, most: majorityOf, takes: ttls(5), play: contested(loseMajority)},
 	{name: "restart", text: "a node that the lock depends on restarts and has forgotten it: it must not help another in",
 		needs: []power{canStop, canOutage}, most: majorityOf, takes: ttls(6), play: forgetful},
 	{name: "rolling", text: "all nodes are restarted one after the other under a held lock", needs: []power{canStop}, most: one,
-		takes: func(n int, ttl time.Duration) time.Duration { return time.Duration(2*n) * ttl }, play: rolling},
+		takes: func(n int, ttl time.Duration) time.Duration { return time.Duration(2*n) * ttl }, play: contested(rolling)},
 	{name: "flush", text: "one node after the other loses the drill's data while it runs", takes: func(n int, ttl time.Duration) time.Duration { return time.Duration(2*n) * ttl },
-		play: flush},
-	{name: "frozen-node", text: "a node hangs: it accepts connections and answers nothing", takes: ttls(4), play: frozenNode},
+		play: contested(flush)},
+	{name: "frozen-node", text: "a node hangs: it accepts connections and answers nothing", takes: ttls(4), play: contested(frozenNode)},
 	{name: "frozen-majority", text: "a majority hangs beyond the lock's deadline, and then does all that it was asked meanwhile",
-		takes: ttls(5), play: frozenMajority},
+		takes: ttls(5), play: contested(frozenMajority)},
 	{name: "slow-node", text: "two of five nodes answer late: locks are as fast as the others", takes: ttls(3), play: slowNodes},
-	{name: "partition", text: "the holder is cut off from a majority, the other client is not", takes: ttls(5), play: partition},
+	{name: "partition", text: "the holder is cut off from a majority, the other client is not", takes: ttls(5), play: contested(partition)},
 	{name: "lost-reply", text: "nodes do what they are asked and the answers get lost", takes: ttls(4), play: lostReply},
 	{name: "paused-holder", text: "the holder's process is stopped (SIGSTOP) beyond its lock's life, goes on, and writes too late", pauses: true,
 		takes: ttls(4), play: pausedHolder},
-	{name: "clock", text: "a node's clock jumps an hour ahead, another's an hour back", needs: []power{canClock}, takes: ttls(6), play: clocks},
+	{name: "clock", text: "a node's clock jumps an hour ahead, another's an hour back", needs: []power{canClock}, takes: ttls(6), play: contested(clocks)},
 	{name: "contend", text: "five clients fight for two locks while nodes hang, one after the other; each writes to a store that checks fences",
 		takes: ttls(8), play: contend},
 }
 
-// away lets so many nodes die and return.
-func away(how func(int) int) func(s *stage) error {
+// contest is a scenario on a lock that client A holds on all nodes, and that client B tries for all the time.
+type contest func(s *stage, a, b *client, hold *redlocktest.Holding, r *rival) error
+
+// contested brings a contest about.
+func contested(play contest) func(*stage) error {
 	return func(s *stage) error {
-		n := how(s.fleet.count())
 		a, b, err := s.couple()
 		if err != nil {
 			return err
@@ -64,7 +67,14 @@ func away(how func(int) int) func(s *stage) error {
 		}
 		r := s.press(b)
 		defer r.end()
+		return play(s, a, b, hold, r)
+	}
+}
 
+// away lets so many nodes die and return.
+func away(how func(int) int) contest {
+	return func(s *stage, a, b *client, hold *redlocktest.Holding, r *rival) error {
+		n := how(s.fleet.count())
 		s.step("stop", "%d of %d nodes", n, s.fleet.count())
 		if err := s.stop(s.last(n)...); err != nil {
 			return err
@@ -94,17 +104,7 @@ func (s *stage) keepsRenewing(c *client, hold interface{ Valid() bool }, n int) 
 }
 
 // rolling restarts every node.
-func rolling(s *stage) error {
-	a, b, err := s.couple()
-	if err != nil {
-		return err
-	}
-	hold, err := s.acquireFully(a)
-	if err != nil {
-		return err
-	}
-	r := s.press(b)
-	defer r.end()
+func rolling(s *stage, a, b *client, hold *redlocktest.Holding, r *rival) error {
 	n, steady := s.fleet.count(), 0
 	for i := range n {
 		s.step("restart", "node %d, %d of %d", i+1, i+1, n)
@@ -145,17 +145,7 @@ func (c *client) steady(i int) bool {
 }
 
 // flush takes the data from every node, while it runs.
-func flush(s *stage) error {
-	a, b, err := s.couple()
-	if err != nil {
-		return err
-	}
-	hold, err := s.acquireFully(a)
-	if err != nil {
-		return err
-	}
-	r := s.press(b)
-	defer r.end()
+func flush(s *stage, a, b *client, hold *redlocktest.Holding, r *rival) error {
 	steady := 0
 	for i := range s.fleet.count() {
 		from := len(a.heard)
@@ -186,17 +176,7 @@ func flush(s *stage) error {
 }
 
 // clocks steps two nodes' clocks.
-func clocks(s *stage) error {
-	a, b, err := s.couple()
-	if err != nil {
-		return err
-	}
-	hold, err := s.acquireFully(a)
-	if err != nil {
-		return err
-	}
-	r := s.press(b)
-	defer r.end()
+func clocks(s *stage, a, b *client, hold *redlocktest.Holding, r *rival) error {
 	noticed := true
 	for k, step := range []time.Duration{time.Hour, -time.Hour} {
 		i := s.fleet.count() - 1 - k

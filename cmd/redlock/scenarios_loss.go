@@ -13,17 +13,7 @@ import (
 // The scenarios in which a lock must be lost.
 
 // loseMajority stops a majority of nodes under a held lock.
-func loseMajority(s *stage) error {
-	a, b, err := s.couple()
-	if err != nil {
-		return err
-	}
-	hold, err := s.acquireFully(a)
-	if err != nil {
-		return err
-	}
-	r := s.press(b)
-	defer r.end()
+func loseMajority(s *stage, a, b *client, hold *redlocktest.Holding, r *rival) error {
 	s.step("stop", "%d of %d nodes: nobody can know any more who holds the lock", s.majority(), s.fleet.count())
 	if err := s.stop(s.last(s.majority())...); err != nil {
 		return err
@@ -156,17 +146,7 @@ func forgetful(s *stage) error {
 }
 
 // frozenMajority lets a majority hang until the lock has ended, and then do what was asked meanwhile.
-func frozenMajority(s *stage) error {
-	a, b, err := s.couple()
-	if err != nil {
-		return err
-	}
-	hold, err := s.acquireFully(a)
-	if err != nil {
-		return err
-	}
-	r := s.press(b)
-	defer r.end()
+func frozenMajority(s *stage, a, b *client, hold *redlocktest.Holding, r *rival) error {
 	frozen := s.last(s.majority())
 	s.step("freeze", "%d of %d nodes, as both clients see them", s.majority(), s.fleet.count())
 	s.each("frozen", true, frozen, s.clients, (*redlocktest.Proxy).Freeze)
@@ -197,17 +177,7 @@ func (s *stage) each(what string, broken bool, nodes []int, clients []*client, d
 }
 
 // partition cuts the holder off from a majority. The other client sees all nodes.
-func partition(s *stage) error {
-	a, b, err := s.couple()
-	if err != nil {
-		return err
-	}
-	hold, err := s.acquireFully(a)
-	if err != nil {
-		return err
-	}
-	r := s.press(b)
-	defer r.end()
+func partition(s *stage, a, b *client, hold *redlocktest.Holding, r *rival) error {
 	cut := s.last(s.majority())
 	s.step("cut", "client A off from %d of %d nodes; client B sees them all", s.majority(), s.fleet.count())
 	s.each("cut off", true, cut, []*client{a}, func(p *redlocktest.Proxy) { p.BlackHole(true) })

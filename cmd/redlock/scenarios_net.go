@@ -16,17 +16,7 @@ import (
 // The scenarios in which only connections are broken, and those of many clients.
 
 // frozenNode lets one node hang.
-func frozenNode(s *stage) error {
-	a, b, err := s.couple()
-	if err != nil {
-		return err
-	}
-	hold, err := s.acquireFully(a)
-	if err != nil {
-		return err
-	}
-	r := s.press(b)
-	defer r.end()
+func frozenNode(s *stage, a, b *client, hold *redlocktest.Holding, r *rival) error {
 	hung := s.last(1)
 	s.step("freeze", "node %d, as both clients see it", s.fleet.count())
 	s.each("frozen", true, hung, s.clients, (*redlocktest.Proxy).Freeze)

@@ -79,7 +79,14 @@ func (g *team) begin(guard time.Duration) {
 		out, err := exec.Command(g.script(), "start", port).CombinedOutput()
 		require.NoError(g.t, err, string(out))
 	}
-	time.Sleep(guard) // a server's age is in its own whole seconds, which nothing else shows earlier
+	for _, port := range g.ports {
+		c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, Password: teamPassword})
+		require.Eventually(g.t, func() bool {
+			seconds, err := strconv.Atoi(c.InfoMap(g.t.Context(), "server").Item("Server", "uptime_in_seconds"))
+			return err == nil && time.Duration(seconds)*time.Second >= guard
+		}, guard+10*time.Second, 20*time.Millisecond)
+		_ = c.Close()
+	}
 }
 
 func (g *team) script() string { return filepath.Join(g.dir, "ctl") }

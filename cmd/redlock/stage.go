@@ -57,7 +57,7 @@ func newStage(ctx context.Context, line *timeline, f fleet, ttl, settle time.Dur
 
 func (s *stage) prefix() string { return prefixFor(s.ttl) }
 
-func (s *stage) majority() int { return s.fleet.count()/2 + 1 }
+func (s *stage) majority() int { return majorityOf(s.fleet.count()) }
 
 // minority is how many nodes may be away without harm.
 func (s *stage) minority() int { return s.fleet.count() - s.majority() }
