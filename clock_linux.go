@@ -27,7 +27,8 @@ func newBootClock() func() time.Duration {
 // two other clocks without one. On waking the kernel adds what it slept to the wall clock and to CLOCK_BOOTTIME in one
 // step, and it slews the wall clock and the monotonic one alike; so while wall - monotonic is what it was, nothing was
 // slept, and boot - monotonic is what it was too. After a step of the wall clock, by whatever cause, the clock itself is
-// read. (__timekeeping_inject_sleeptime and timekeeping_adjust in Linux, kernel/time/timekeeping.c.)
+// read. Unseen stays one case: a wall clock that is set back by what was slept, to 50 us, before anybody looks.
+// (__timekeeping_inject_sleeptime and timekeeping_adjust in Linux, kernel/time/timekeeping.c.)
 type bootClock struct {
 	others func() (mono, wall time.Duration) // set by newBootClock, then read-only, like the next one
 	boot   func() time.Duration              // CLOCK_BOOTTIME itself

@@ -40,7 +40,8 @@ func WithArgs(args ...string) Option {
 	return func(c *config) { c.args = append(c.args, args...) }
 }
 
-// WithAOF makes the servers write an append-only file, so that RestartKeeping finds everything that was answered.
+// WithAOF makes the servers write an append-only file, synced once a second, so that RestartKeeping finds what was
+// answered; but for a write that came while the one before was being synced, which a kill may lose.
 func WithAOF() Option {
 	return func(c *config) { c.persist = aof }
 }
