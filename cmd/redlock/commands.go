@@ -57,9 +57,10 @@ func (c commands) fill(text string, o *own, i int) string {
 	return strings.NewReplacer("{node}", strconv.Itoa(i+1), "{host}", host, "{port}", port, "{addr}", o.addr(i)).Replace(text)
 }
 
-// run runs a command for one node. Its output is shown if it fails, but never a password of a URL.
+// run runs a command for one node. Its output is shown if it fails, but never a password of a URL. A command that has
+// begun outlives an interrupted drill: half of it may still stop the node, after the drill has started it again.
 func (c commands) run(ctx context.Context, flag, text string, o *own, i int) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", c.fill(text, o, i))
 

@@ -137,7 +137,11 @@ func (o *own) stop(ctx context.Context, i int) error {
 	if err := o.commands.run(ctx, "--stop-cmd", o.commands.stop, o, i); err != nil {
 		return err
 	}
-	if err := o.wait(ctx, func() bool { return o.answers(ctx, i) != nil }); err != nil {
+	err := o.wait(ctx, func() bool { return o.answers(ctx, i) != nil })
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
 		return fmt.Errorf("--stop-cmd succeeded, and node %d still answers at %s: it stopped something else, or a supervisor "+
 			"has started the node again", i+1, o.addr(i))
 	}
@@ -149,7 +153,11 @@ func (o *own) start(ctx context.Context, i int) error {
 		return err
 	}
 	var last error
-	if err := o.wait(ctx, func() bool { last = o.answers(ctx, i); return last == nil }); err != nil {
+	err := o.wait(ctx, func() bool { last = o.answers(ctx, i); return last == nil })
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
 		return fmt.Errorf("--start-cmd succeeded, and node %d does not answer at %s: %v", i+1, o.addr(i), last)
 	}
 	return nil

@@ -102,8 +102,11 @@ func (g *team) file() string {
 }
 
 // args are those of a drill on the servers.
-func (g *team) args(more ...string) []string {
-	return append([]string{"drill", "--nodes-file", g.file(), "--settle", "0", "--stop-cmd", g.script() + " stop {port}", "--start-cmd",
+func (g *team) args(more ...string) []string { return g.argsThen("", more...) }
+
+// argsThen does something more after every stop.
+func (g *team) argsThen(then string, more ...string) []string {
+	return append([]string{"drill", "--nodes-file", g.file(), "--settle", "0", "--stop-cmd", g.script() + " stop {port}" + then, "--start-cmd",
 		g.script() + " start {port}"}, more...)
 }
 
@@ -155,8 +158,8 @@ func TestWhatADrillHasStoppedIsStartedAgain(t *testing.T) {
 	g := newTeam(t)
 	g.begin(2 * time.Second)
 
-	// 1. When it is interrupted.
-	r := launch(t, nil, g.args("one-node", "--ttl", "1s"))
+	// 1. When it is interrupted, here while the command that stops a node still has something to do.
+	r := launch(t, nil, g.argsThen("; sleep 0.5", "one-node", "--ttl", "1s"))
 	require.Eventually(t, func() bool { return len(g.stops()) == 1 && g.answer() == 4 }, patience, 5*time.Millisecond)
 	r.signal(syscall.SIGINT)
 	require.Equal(t, exitSignal+int(syscall.SIGINT), r.code())
@@ -165,13 +168,7 @@ func TestWhatADrillHasStoppedIsStartedAgain(t *testing.T) {
 	require.Equal(t, 5, g.answer())
 
 	// 2. When a command fails after it has done its work.
-	broken := g.args("two-nodes", "--ttl", "1s")
-	for i, a := range broken {
-		if broken[max(0, i-1)] == "--stop-cmd" {
-			broken[i] = a + "; echo the password is hun%ter2 or hun%25ter2 >&2; exit 3"
-		}
-	}
-	r = launch(t, nil, broken)
+	r = launch(t, nil, g.argsThen("; echo the password is hun%ter2 or hun%25ter2 >&2; exit 3", "two-nodes", "--ttl", "1s"))
 	require.Equal(t, exitUndone, r.code(), r.stdout.String())
 	require.Contains(t, r.stderr.String(), "--stop-cmd for node 4: exit status 3: the password is *** or ***")
 	require.Equal(t, 5, g.answer())
