@@ -60,6 +60,7 @@ type standing struct {
 	has   bool    // it holds our keys, from at on, for a TTL
 	votes bool    // its confirmation counts for the deadline: it did not forget the key in between
 	asked bool    // it was sent something that may create the key, and what it said since does not rule that out
+	took  bool    // it held our keys at some time
 	doubt bool    // one of those was never answered and may be applied yet, whatever it says now
 	open  int     // how many of those have not been answered
 
@@ -133,21 +134,21 @@ func (h *hold) apply(node int, v vote, start instant, doubtful bool) {
 	s.doubt = s.doubt || doubtful
 	switch v.kind {
 	case voteGrant:
-		if s.asked = true; !s.has || s.at.mono <= start.mono {
+		if s.asked, s.took = true, true; !s.has || s.at.mono <= start.mono {
 			s.at, s.has, s.votes = start, true, true
 		}
 		if h.phase == asking {
 			s.answer = max(s.answer, v.fence)
 		}
 	case voteRefill:
-		s.at, s.has, s.votes, s.asked = start, true, false, true
-	case voteDenied:
-		s.has, s.votes, s.asked = false, false, s.doubt || s.open > 0
+		s.at, s.has, s.votes, s.asked, s.took = start, true, false, true, true
+	case voteDenied: // one key is another's; others that it took before may still be ours
+		s.has, s.votes, s.asked = false, false, s.doubt || s.open > 0 || s.took && len(h.keys) > 1
 	// Late: nothing was written, and what it holds from before counts for as long as that lasts.
-	case voteUnsteady:
-		s.has, s.votes, s.asked = false, false, s.doubt || s.open > 0
+	case voteUnsteady: // nor was anything taken away that it was given before
+		s.has, s.votes, s.asked = false, false, s.doubt || s.open > 0 || s.took
 	case voteUnsteadyOurs: // no vote, and nothing for the margin: it may have forgotten another's lock
-		s.has, s.votes, s.asked = false, false, true
+		s.has, s.votes, s.asked, s.took = false, false, true, true
 	}
 }
 

@@ -147,3 +147,40 @@ func TestUnlockWithADeadCtx(t *testing.T) { // FAULTS 17
 		require.Zero(t, leftovers(ps))
 	})
 }
+
+// An Extend refills a node that has no vote; what is asked of it later, and refused, does not take the key away.
+func TestALeaseIsReleasedOnANodeThatHasNoVote(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := guarded(t, ps)
+		warm(t, p)
+		ps[0].reboot(true)
+		lockAndUnlock(t, p, "b") // has it connected again
+		synctest.Wait()
+		l := mustLock(t, p, WithLease(20*time.Second))
+		require.NoError(t, l.Extend(bg))
+		synctest.Wait()
+		require.Equal(t, l.Token(), ps[0].owner("lock:a"), "it is refilled")
+		time.Sleep(time.Second)
+		require.NoError(t, l.Unlock(bg))
+		synctest.Wait()
+		require.Zero(t, leftovers(ps))
+	})
+}
+
+func TestOneOfTwoKeysThatIsAnothersLeavesNotTheFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := testPool(t, ps)
+		l, err := p.MultiLock(bg, []string{"a", "b"})
+		require.NoError(t, err)
+		synctest.Wait()
+		ps[0].do(func() { ps[0].Keys["lock:b"] = model.Value{S: "another's"} })
+		require.NoError(t, l.Extend(bg))
+		synctest.Wait()
+		require.NoError(t, l.Unlock(bg))
+		synctest.Wait()
+		require.Equal(t, 1, leftovers(ps))
+		require.Equal(t, "another's", ps[0].owner("lock:b"))
+	})
+}
