@@ -34,6 +34,9 @@ const (
 	ruleLeft    = "left behind"
 	ruleBack    = "valid again"
 	ruleSuspend = "valid after a suspension longer than its TTL"
+	ruleVouched = "valid, but a majority does not vouch for it"
+	ruleCarried = "handed out with a fence that too few nodes carry"
+	ruleKept    = "a fence that later owners may miss"
 )
 
 // checker sees what no client can see: all handles at one moment.
@@ -62,6 +65,7 @@ type hold struct {
 	late      bool  // its lateness was reported
 	over      bool  // its time was up when somebody looked
 	busy      bool  // its caller was in Extend when it was lost
+	limited   bool  // its caller has set a limit
 }
 
 func newChecker(w *world) *checker {
@@ -119,6 +123,8 @@ func (k *checker) took(h *hold) {
 		k.violate(ruleHanded, "%v", h)
 	}
 	k.overlaps(h, now)
+	k.vouched(h, now)
+	k.carried(h)
 	for _, r := range h.resources {
 		if before := k.last[r]; before != nil && !k.loose && h.fence <= before.fence {
 			k.violate(ruleFence, "%v after %v", h, before)
@@ -166,6 +172,14 @@ func (k *checker) buried(c *client) {
 	}
 }
 
+// watch looks many times within a TTL: what is wrong is often so for a moment only.
+func (k *checker) watch() {
+	r := k.w.rng(actorChecker, 0)
+	for sleep(k.w.ctx, between(r, 0, k.w.plan.TTL/20)) {
+		k.look()
+	}
+}
+
 // look checks everything at some moment.
 func (k *checker) look() {
 	k.mu.Lock()
@@ -175,7 +189,9 @@ func (k *checker) look() {
 		k.overlaps(h, now)
 		k.told(h, now)
 		k.back(h, now)
+		k.vouched(h, now)
 	}
+	k.kept()
 	k.suspects()
 }
 
@@ -243,11 +259,13 @@ func (k *checker) lost(h *hold) {
 }
 
 // mayLose says whether a lock may be lost in a schedule in which none should be: it has an end of its own, its machine's
-// clocks were put right, or rivals have kept the nodes busy that it needed in place of those that were taken away.
+// clocks were put right, or rivals have kept the nodes busy, be it until a moment ago, that it needed in place of those that
+// were taken away.
 func (k *checker) mayLose(h *hold) bool {
 	err := h.Err()
+	busy := strings.Contains(err.Error(), "is not ours there any more") || strings.Contains(err.Error(), "did not hold the key")
 	return errors.Is(err, redlock.ErrMaxHold) || strings.Contains(err.Error(), "lease is over") || h.corrected() ||
-		(k.w.plan.Class == clocks || !errors.Is(err, redlock.ErrHeld)) && strings.Contains(err.Error(), "is not ours there any more")
+		(k.w.plan.Class == clocks || !errors.Is(err, redlock.ErrHeld)) && busy
 }
 
 // slept checks that a suspension which was longer than the TTL has ended all locks of a machine.

@@ -79,6 +79,9 @@ func (c *client) observer() redlock.Observer {
 // Resources: few, so that they are fought for; the last two share a fence counter.
 var shared = []string{"a", "b", "s", twin("s")}
 
+// ... and others that are left alone for long, while nodes forget their fences.
+var rare = []string{"r0", "r1", "r2", "r3", "r4", "r5"}
+
 // work takes and gives back locks until the schedule ends.
 func (c *client) work(id int) {
 	r := c.w.rng(actorWorker, id)
@@ -102,14 +105,18 @@ func (c *client) once(r *rand.Rand, own string) {
 		names = append(names, pick(r, shared), pick(r, shared))[:2+r.IntN(2)]
 	case 2:
 		names, wait, lonely = []string{own}, false, true
+	case 3:
+		if r.IntN(4) == 0 {
+			names = []string{pick(r, rare)}
+		}
 	}
-	opts := c.lockOptions(r)
+	opts, limited := c.lockOptions(r)
 	ctx, cancel := context.WithTimeout(c.w.ctx, between(r, p.NodeTimeout/4, 2*p.TTL))
 	defer cancel()
 	if lonely {
 		ctx = context.Background()
 	}
-	h := &hold{c: c, began: c.w.now()}
+	h := &hold{c: c, began: c.w.now(), limited: limited}
 	var err error
 	c.calls.Add(1)
 	if wait {
@@ -135,17 +142,17 @@ func (c *client) once(r *rand.Rand, own string) {
 	c.unlock(r, h)
 }
 
-func (c *client) lockOptions(r *rand.Rand) []redlock.LockOption {
+func (c *client) lockOptions(r *rand.Rand) (opts []redlock.LockOption, limited bool) {
 	p := c.w.plan
 	switch r.IntN(12) {
 	case 0:
-		return []redlock.LockOption{redlock.WithLease(p.TTL)}
+		return []redlock.LockOption{redlock.WithLease(p.TTL)}, false
 	case 1:
-		return []redlock.LockOption{redlock.WithMaxHold(between(r, p.TTL/2, 2*p.TTL))}
+		return []redlock.LockOption{redlock.WithMaxHold(between(r, p.TTL/2, 2*p.TTL))}, true
 	case 2:
-		return []redlock.LockOption{redlock.WithTTL(p.TTL / 2)}
+		return []redlock.LockOption{redlock.WithTTL(p.TTL / 2)}, false
 	}
-	return nil
+	return nil, false
 }
 
 // use holds a lock: mostly for a moment, sometimes past its TTL, sometimes until it is lost.
@@ -161,6 +168,9 @@ func (c *client) use(r *rand.Rand, h *hold) {
 		d = between(r, 0, 3*p.TTL)
 	case 1:
 		d = between(r, 0, p.TTL)
+	}
+	if h.limited && r.IntN(2) == 0 { // relies on the limit
+		d = 3 * p.TTL
 	}
 	if r.IntN(8) == 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), between(r, p.NodeTimeout/4, 2*p.NodeTimeout))

@@ -1,13 +1,12 @@
 package sim
 
+import "slices"
+
 // nodeFaults happen to servers and to the network right before them.
-var nodeFaults = []fault{
-	{"node frozen", 4, func(x *nemesis) bool {
-		n, d := x.node(), x.spell()
-		x.logf("%s frozen for %v", n.name, d)
-		n.frozen.shut(d)
-		return true
-	}},
+var nodeFaults = slices.Concat(otherFaults, forgetFaults, linkFaults)
+
+// forgetFaults make a node forget, where its clients can see it.
+var forgetFaults = []fault{
 	{"node restarted with its data", 2, func(x *nemesis) bool { return x.restart(everything) }},
 	{"node restarted empty", 3, func(x *nemesis) bool { return x.restart(nothing) }},
 	{"old snapshot came back", 2, func(x *nemesis) bool { return x.restart(snapshot) }},
@@ -19,14 +18,12 @@ var nodeFaults = []fault{
 			return false
 		}
 		x.logf("%s flushed", n.name)
-		n.Flush()
+		n.flush()
 		return true
 	}},
-	{"script flush", 1, func(x *nemesis) bool {
-		n := x.node()
-		n.Do(func() { clear(n.Scripts) })
-		return true
-	}},
+}
+
+var linkFaults = []fault{
 	{"connections cut", 3, func(x *nemesis) bool {
 		n := x.node()
 		x.logf("%s connections cut", n.name)
@@ -75,6 +72,20 @@ var nodeFaults = []fault{
 			l.worse.Store(share)
 			x.w.during(x.spell(), func() { l.worse.Store(0) })
 		}
+		return true
+	}},
+}
+
+var otherFaults = []fault{
+	{"node frozen", 4, func(x *nemesis) bool {
+		n, d := x.node(), x.spell()
+		x.logf("%s frozen for %v", n.name, d)
+		n.frozen.shut(d)
+		return true
+	}},
+	{"script flush", 1, func(x *nemesis) bool {
+		n := x.node()
+		n.Do(func() { clear(n.Scripts) })
 		return true
 	}},
 	{"key evicted unseen", 1, func(x *nemesis) bool {

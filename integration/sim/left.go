@@ -5,6 +5,13 @@ import (
 	"time"
 )
 
+// troubled notes for how long from now on a fault is felt.
+func (k *checker) troubled(n *node, d time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	n.trouble = max(n.trouble, k.w.now()+d)
+}
+
 // suspect is a key on a node for a token that nobody holds.
 type suspect struct {
 	node  *node

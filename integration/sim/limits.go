@@ -25,21 +25,16 @@ func (x *nemesis) restart(k keeps) bool {
 	if n.isDown() || (k == nothing || k == snapshot) && !x.mayForget(n) {
 		return false
 	}
-	x.logf("%s restarts, keeping %v", n.name, k)
-	n.crash()
-	if x.rng.IntN(2) == 0 {
-		n.start(k)
-		return true
-	}
-	x.w.during(x.spell(), func() { n.start(k) })
+	x.again(n, k)
 	return true
 }
 
-// blocked says whether enough nodes beside n hold the token for n to forget it: nobody else could get a quorum.
+// blocked says whether enough nodes beside n hold the token for n to forget it: nobody else could get a quorum. One that
+// was just given it back does not count: its client does not know of that yet.
 func (x *nemesis) blocked(n *node, key, token string) bool {
 	holding := 0
 	for _, other := range x.w.nodes {
-		if other != n && other.Owner(key) == token {
+		if other != n && other.Owner(key) == token && other.said(token).until > x.w.now() {
 			holding++
 		}
 	}

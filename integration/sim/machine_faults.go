@@ -63,6 +63,29 @@ var machineFaults = []fault{
 		})
 		return true
 	}},
+	{"client slow, and then asleep", 4, func(x *nemesis) bool { // what it asked is answered before its clocks are looked at
+		c := x.client()
+		slow := between(x.rng, x.w.plan.NodeTimeout/4, x.w.plan.NodeTimeout)
+		d := between(x.rng, x.w.plan.TTL/3, x.w.plan.TTL)
+		x.logf("%s slow by %v, then asleep for %v", c.name, slow, d)
+		for _, l := range c.links {
+			l.slow.Store(int64(slow))
+		}
+		asleep := sleep(x.w.ctx, between(x.rng, 0, 2*slow))
+		if frozen := x.rng.IntN(2) == 0; asleep && frozen {
+			c.machine.freeze(d)
+		} else if asleep {
+			c.machine.suspend(d)
+			x.w.check.look()
+		}
+		x.lasting = d + 2*slow
+		x.w.during(slow, func() {
+			for _, l := range c.links {
+				l.slow.Store(0)
+			}
+		})
+		return asleep
+	}},
 	{"client paused with its clocks", 2, func(x *nemesis) bool {
 		c, d := x.client(), x.spell()
 		if c.machine.standing() > 0 {

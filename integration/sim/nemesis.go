@@ -35,6 +35,8 @@ func newNemesis(w *world) *nemesis {
 		x.kinds = slices.Concat(nodeFaults, machineFaults, clockFaults[:2])
 	case isolation:
 		x.kinds = append(x.kinds, machineFaults...)
+	case amnesia:
+		x.kinds = slices.Concat(crowdFaults, forgetFaults, linkFaults)
 	case clocks:
 		x.victims = x.some()
 		x.kinds = append(x.kinds, clockFaults...)
@@ -44,9 +46,7 @@ func newNemesis(w *world) *nemesis {
 
 // some are as many nodes as may be away.
 func (x *nemesis) some() []*node {
-	all := slices.Clone(x.w.nodes)
-	x.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	return all[:x.w.plan.spare()]
+	return x.shuffled()[:x.w.plan.spare()]
 }
 
 // run goes on until the schedule's time is up.
@@ -73,12 +73,12 @@ func (x *nemesis) hit(f fault) {
 		return
 	}
 	x.w.stats.fault(f.name)
+	if x.hitNode != nil {
+		x.w.check.troubled(x.hitNode, x.lasting)
+	}
 	until := x.w.now() + x.lasting
 	x.w.check.mu.Lock()
 	defer x.w.check.mu.Unlock()
-	if x.hitNode != nil {
-		x.hitNode.trouble = max(x.hitNode.trouble, until)
-	}
 	if x.hitClient != nil {
 		x.hitClient.trouble = max(x.hitClient.trouble, until)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,10 +26,13 @@ type node struct {
 
 	trouble time.Duration // until when a fault is felt; guarded by the checker's mutex
 
-	mu     sync.Mutex // guards the fields below
-	down   bool       // no process: connections are refused
-	refuse bool       // the process takes no new connections
-	conns  map[net.Conn]struct{}
+	votes  map[string]*votes // by token; guarded by the server's mutex, like the next
+	lapsed time.Duration     // when its process last began, or it was flushed
+
+	mu     sync.Mutex            // guards the fields below
+	down   bool                  // no process: connections are refused
+	refuse bool                  // the process takes no new connections
+	conns  []net.Conn            // in the order in which they came, for they are cut in it: a map has another in each process
 	keys   map[string]peer.Value // the last snapshot
 	fields map[string]string
 	back   time.Duration // when its clock was last set back; 0: never
@@ -35,11 +40,18 @@ type node struct {
 }
 
 func newNode(w *world, i int) *node {
-	n := &node{Server: peer.NewServer(), w: w, index: i, name: fmt.Sprintf("10.0.0.%d:6379", i+1), conns: map[net.Conn]struct{}{}}
+	n := &node{Server: peer.NewServer(), w: w, index: i, name: fmt.Sprintf("10.0.0.%d:6379", i+1),
+		votes: map[string]*votes{}, lapsed: -time.Hour}
+	n.Voted = n.voted
 	r := w.rng(actorNode, i)
 	n.Step(between(r, -time.Hour, time.Hour))      // servers' clocks show different times
 	n.Started = n.Now().Add(-24 * time.Hour)       // and have run for long
 	n.Speed(w.plan.Rate + (r.Float64()*2-1)*0.001) // at nearly the same rate
+	if w.plan.Ahead {
+		for _, name := range slices.Concat(shared, rare) {
+			n.Fields[strconv.Itoa(int(stripe(name)))] = fmt.Sprintf("%016d", w.epoch.Add(3*time.Hour).UnixMicro())
+		}
+	}
 	n.keys, n.fields = n.Server.Snapshot()
 	return n
 }
@@ -59,7 +71,7 @@ func (n *node) admit(c net.Conn) (life int64, err error) {
 	if n.down || n.refuse {
 		return 0, errRefused
 	}
-	n.conns[c] = struct{}{}
+	n.conns = append(n.conns, c)
 	return n.life.Load(), nil
 }
 
@@ -67,14 +79,14 @@ func (n *node) dismiss(c net.Conn) {
 	_ = c.Close()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.conns, c)
+	n.conns = slices.DeleteFunc(n.conns, func(other net.Conn) bool { return other == c })
 }
 
 // cut closes all connections; what arrived before is still executed.
 func (n *node) cut() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for c := range n.conns {
+	for _, c := range n.conns {
 		_ = c.Close()
 	}
 }
@@ -102,6 +114,7 @@ const (
 // start is a new process.
 func (n *node) start(k keeps) {
 	n.Restart(k == everything || k == keysGone)
+	n.lapse()
 	switch k {
 	case snapshot:
 		n.Do(func() { maps.Copy(n.Keys, n.keys); maps.Copy(n.Fields, n.fields) })
@@ -111,6 +124,12 @@ func (n *node) start(k keeps) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.down = false
+}
+
+// flush is FLUSHALL.
+func (n *node) flush() {
+	n.Flush()
+	n.lapse()
 }
 
 // save is a snapshot for later.

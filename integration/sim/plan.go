@@ -18,6 +18,7 @@ type plan struct {
 	Time        time.Duration // virtual
 	Delay       time.Duration // one way, on average
 	Calm        time.Duration // between faults, on average
+	Ahead       bool          // the counters are ahead of the nodes' clocks, which were wrong once
 	Rate        float64       // how much faster than the clients' the nodes' clocks run: less than the drift factor
 }
 
@@ -30,12 +31,13 @@ const (
 	storm     class = "storm"     // everything, everywhere
 	isolation class = "isolation" // machines freeze, sleep and are cut off; nodes are well
 	clocks    class = "clocks"    // nodes' clocks step and run at wrong rates
+	amnesia   class = "amnesia"   // many nodes forget, at once or one after the other
 )
 
 func newPlan(seed uint64) plan {
 	r := rand.New(rand.NewPCG(seed, actorPlan<<32))
 	p := plan{Seed: seed}
-	p.Class = pick(r, []class{calm, minority, minority, storm, storm, storm, storm, isolation, isolation, isolation, clocks})
+	p.Class = pick(r, []class{calm, minority, minority, storm, storm, storm, storm, isolation, isolation, isolation, clocks, amnesia, amnesia, amnesia})
 	p.Nodes = pick(r, []int{3, 4, 5, 5, 5, 5})
 	p.Need = p.Nodes/2 + 1
 	if p.Nodes == 5 && r.IntN(4) == 0 {
@@ -50,6 +52,7 @@ func newPlan(seed uint64) plan {
 	p.Delay = min(p.NodeTimeout/20, time.Duration(100+r.IntN(2000))*time.Microsecond)
 	p.Calm = p.TTL / time.Duration(pick(r, []int{2, 4, 8, 16}))
 	p.Rate = pick(r, []float64{0, -0.008, 0.008})
+	p.Ahead = r.IntN(4) == 0
 	return p
 }
 

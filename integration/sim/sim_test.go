@@ -61,6 +61,7 @@ func TestSimulation(t *testing.T) {
 		t.Skip("short")
 	}
 	if os.Getenv(envTrace) != "" {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // as in a worker, or the schedule would be another
 		tr := &trace{}
 		o := play(t, number(envSeed, 1), tr)
 		for _, l := range tr.lines {

@@ -43,6 +43,7 @@ const (
 	actorWorker
 	actorNemesis
 	actorNode
+	actorChecker
 )
 
 // run plays a schedule. It has to be called in a bubble of testing/synctest.
@@ -67,6 +68,7 @@ func run(p plan, stats *Stats, tr *trace) []Violation {
 		}
 	}
 	work.Go(func() { newNemesis(w).run() })
+	work.Go(w.check.watch)
 	work.Wait()
 
 	// 2. Everything is mended; what is left must go.

@@ -149,10 +149,11 @@ func (s *Server) acquire(keys, args []string, now time.Time, out []byte) []byte 
 			s.set(k, token, ms, now)
 		}
 	}
+	n, _ := strconv.ParseInt(fence, 10, 64)
+	s.voted(token, stripes, ms, uint64(n))
 	if fence == proposed {
 		return number(out, now.UnixMicro())
 	}
-	n, _ := strconv.ParseInt(fence, 10, 64)
 	return number(number(number(array(out, 3), 0), now.UnixMicro()), n)
 }
 
@@ -184,7 +185,14 @@ func (s *Server) renew(keys, args []string, steady bool, now time.Time) int64 {
 	case missing:
 		return 2
 	}
+	s.voted(token, args[5:], ms, 0)
 	return 1
+}
+
+func (s *Server) voted(token string, stripes []string, ms int64, fence uint64) {
+	if s.Voted != nil {
+		s.Voted(token, stripes, time.Duration(ms)*time.Millisecond, fence)
+	}
 }
 
 func (s *Server) set(key, token string, ms int64, now time.Time) {

@@ -34,6 +34,10 @@ type Server struct {
 	Errs map[string]string // error replies, by command or script
 	Raw  map[string]string // raw replies
 	Drop string            // cut the connection instead of the next reply to this
+
+	// Voted is told of every vote for a token, with Mu held: the counters of its keys, its TTL, and the fence that a grant
+	// answered; 0: still ours.
+	Voted func(token string, stripes []string, ttl time.Duration, fence uint64)
 }
 
 // Value is what a key holds.
