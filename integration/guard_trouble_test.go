@@ -254,7 +254,7 @@ func TestALoadingServerSaysSoAndIsKeptOutForAGuard(t *testing.T) { // FAULTS 51
 		s := servers.Start(t, 1, servers.WithProvider(r.Provider()), servers.WithRDB(),
 			servers.WithArgs("--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")).Server(0)
 		pipe := s.Client().Pipeline()
-		for i := range 1000 {
+		for i := range 4000 { // for longer than quiet looks
 			pipe.Set(bg, fmt.Sprint("k", i), strings.Repeat("x", 200), 0)
 		}
 		_, err := pipe.Exec(bg)
