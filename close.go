@@ -34,6 +34,7 @@ func (p *Pool) Close() error {
 	// 1. Calls under way end at once; then give back what is held.
 	close(q.closed)
 	p.calls.Wait()
+	p.deafen()
 	p.releaseAll()
 
 	// 2. Let the nodes finish their queues and undo lists, and end them.

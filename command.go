@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -21,10 +22,12 @@ type slot struct {
 	stripe string
 }
 
-func newSlot(o op, state string) *slot {
+func newSlot(o op, state, channel string) *slot {
 	s := &slot{}
 	args := []any{"evalsha", scripts[o].sha, "1", &s.key, &s.token}
 	switch {
+	case o == opRelease:
+		args = append(args, channel)
 	case o.mayCreate() && state == "": // for the benchmark of what fences, markers and clocks cost
 		args = append(args, &s.ttl, &s.latest)
 	case o.mayCreate():
@@ -74,7 +77,7 @@ func (n *node) pack(batch []*request) {
 // second less than its own is the one that was added to it.
 func (n *node) joins(latest *int64, r *request) bool {
 	switch {
-	case len(r.keys) != 1 || n.state == "":
+	case len(r.keys) != 1 || n.state == "" || !r.op.ofLocks():
 		return false
 	case !r.op.mayCreate():
 		return true
@@ -170,10 +173,16 @@ func (n *node) letGo() {
 
 // command is the script call for one request.
 func (n *node) command(r *request) redis.Cmder {
-	if len(r.keys) > 1 {
-		if !r.op.mayCreate() {
-			return newCommand(r.op, r.keys, r.token)
-		}
+	switch {
+	case r.op == opPeek:
+		return newCommand(r.op, r.keys)
+	case r.op == opJoin:
+		return newCommand(r.op, r.keys, r.token, r.millis, r.latest)
+	case r.op == opLeave:
+		return newCommand(r.op, r.keys, append([]any{r.token}, anys(r.channels)...)...)
+	case len(r.keys) > 1 && !r.op.mayCreate():
+		return newCommand(r.op, r.keys, r.token, n.channel)
+	case len(r.keys) > 1:
 		args := []any{r.token, r.millis, r.latest, n.marker, r.fence}
 		for _, s := range r.stripes {
 			args = append(args, s)
@@ -183,7 +192,7 @@ func (n *node) command(r *request) redis.Cmder {
 	k := n.used[r.op]
 	n.used[r.op]++
 	if k == len(n.slots[r.op]) {
-		n.slots[r.op] = append(n.slots[r.op], newSlot(r.op, n.state))
+		n.slots[r.op] = append(n.slots[r.op], newSlot(r.op, n.state, n.channel))
 	}
 	s := n.slots[r.op][k]
 	s.key, s.token = r.keys[0], r.token
@@ -192,6 +201,14 @@ func (n *node) command(r *request) redis.Cmder {
 	}
 	s.cmd.SetVal(nil)
 	return s.cmd
+}
+
+func anys(list []string) []any {
+	all := make([]any, len(list))
+	for i, s := range list {
+		all[i] = s
+	}
+	return all
 }
 
 func newCommand(o op, keys []string, args ...any) *redis.Cmd {
@@ -220,11 +237,30 @@ func parse(r *request, val any, err error) vote {
 			return parseText(r, v)
 		}
 	case []any:
-		if r.op == opAcquire {
+		switch r.op {
+		case opAcquire:
 			return parseList(r, v)
+		case opPeek:
+			return parseLeft(r, v)
 		}
 	}
 	return noAnswer(reasonMiscount)
+}
+
+// parseLeft reads what is left of each key.
+func parseLeft(r *request, list []any) vote {
+	if len(list) != len(r.keys) {
+		return noAnswer(reasonMiscount)
+	}
+	r.left = make([]int64, len(list))
+	for i, each := range list {
+		left, ok := each.(int64)
+		if !ok || left < -2 {
+			return noAnswer(reasonMiscount)
+		}
+		r.left[i] = left
+	}
+	return vote{kind: voteGrant}
 }
 
 // maxServerText is how much of a server's own words are shown.
@@ -271,7 +307,9 @@ func parseList(r *request, list []any) vote {
 
 func parseNumber(r *request, v int64) vote {
 	switch o := r.op; {
-	case o == opRelease && v >= 0, o == opRenew && v == 1:
+	case o == opRelease && v >= -1, (o == opJoin || o == opLeave) && v >= 0:
+		return vote{kind: voteGrant, count: int(min(v, math.MaxInt32))}
+	case o == opRenew && v == 1:
 		return vote{kind: voteGrant}
 	case o == opAcquire && v > 0 && v <= maxMicros && r.proposed > 0:
 		return vote{kind: voteGrant, micros: v, fence: r.proposed}
@@ -279,7 +317,7 @@ func parseNumber(r *request, v int64) vote {
 		return vote{kind: voteDenied, key: -1, remaining: -1}
 	case o == opRenew && v == 2:
 		return vote{kind: voteRefill, reason: reasonGone}
-	case o != opRelease && v == -1:
+	case o.dated() && v == -1:
 		return vote{kind: voteLate, reason: reasonLate}
 	case o == opAcquire && v == -2, o == opRenew && v == -2:
 		return vote{kind: voteUnsteady}

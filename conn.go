@@ -47,16 +47,7 @@ func nodeOptions(user *redis.Options, timeout time.Duration) *redis.Options {
 // clock and what the commands of looks show, if not nil, all before ctx ends. On an error nc is closed.
 func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() instant, looks func() []redis.Cmder) (*conn, checked, error) {
 	w := &wire{Conn: nc}
-	o := *opts
-	handed := false
-	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
-		if handed {
-			return nil, errors.New("a sticky connection is not dialled again")
-		}
-		handed = true
-		return w, nil
-	}
-	c := &conn{wire: w, client: redis.NewClient(&o), time: redis.NewTimeCmd(context.Background(), "time")}
+	c := &conn{wire: w, client: redis.NewClient(handOver(w, opts)), time: redis.NewTimeCmd(context.Background(), "time")}
 	c.sticky = c.client.EphemeralConn()
 	c.pipe = c.sticky.Pipeline()
 
@@ -66,6 +57,20 @@ func newConn(ctx context.Context, nc net.Conn, opts *redis.Options, now func() i
 		return nil, checked{}, cmp.Or(w.turnedAway(), err)
 	}
 	return c, found, nil
+}
+
+// handOver are options whose only connection is the given one.
+func handOver(w *wire, opts *redis.Options) *redis.Options {
+	o := *opts
+	handed := false
+	o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+		if handed {
+			return nil, errors.New("a sticky connection is not dialled again")
+		}
+		handed = true
+		return w, nil
+	}
+	return &o
 }
 
 // checked is what a new connection has shown of its server.

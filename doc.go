@@ -20,13 +20,13 @@
 //
 //	redlock     Pool: New, Open, Lock ... Do; close
 //	lock        the handle of one acquisition
-//	wait        how a waiting call waits
+//	wait        how a waiting call waits; line: who waits in this process; hear, look: what the nodes tell, and are asked
 //	watchdog    renews all held locks of a pool and ends them at their deadline
 //	options     options, defaults, validation; url
-//	quorum      acquire, renew, give back; round: ask all, tally, decide
-//	hold        one acquisition: what each node said, and until when that proves ownership
+//	quorum      acquire, renew, give back; round: ask all, tally, decide; places: in the nodes' queues
+//	hold        one acquisition: what each node said, and until when that proves ownership; ticket: a place in a queue
 //	node        one Redis server: its queue; serve (pipelines), reach (dial, probe, idle clock), undo, command, conn,
-//	            wire, scripts; its memory and clock: marker, steady, tend, heal, stepped
+//	            wire, scripts; listen: its releases; its memory and clock: marker, steady, tend, heal, stepped
 //	clockdrift  validity, deadlines, clocks; fence: counters and proposals
 //	observe     events, stats
 //	errors      sentinels and reasons

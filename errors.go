@@ -24,6 +24,8 @@ var (
 	ErrUnlocked = errors.New("redlock: unlocked")
 	// ErrMaxHold is the cause of a loss by WithMaxHold.
 	ErrMaxHold = errors.New("redlock: held for as long as WithMaxHold allows")
+	// ErrTooManyWaiters says that as many calls of this process wait for the resource as WithMaxWaiters allows.
+	ErrTooManyWaiters = errors.New("redlock: too many waiters")
 	// ErrClosed says that the pool is closed.
 	ErrClosed = errors.New("redlock: pool closed")
 )
@@ -223,4 +225,9 @@ func nameResources(rs []string) string {
 		b.WriteString(quoteResource(r))
 	}
 	return b.String()
+}
+
+// tooManyWaiters refuses a call whose resource has a full line.
+func tooManyWaiters(most int, resource string) error {
+	return fmt.Errorf("%w for %s: WithMaxWaiters allows %d in a process", ErrTooManyWaiters, quoteResource(resource), most)
 }

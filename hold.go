@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"cmp"
+	"crypto/rand"
+	"encoding/base64"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +16,14 @@ type terms struct {
 	nodeTimeout time.Duration
 	maxHold     time.Duration // 0: no limit
 	lease       bool          // the ttl is a fixed lease: no renewals
+	fair        bool          // its turn comes in the order of arrival
 	label       string
+}
+
+// wish is what a call wants to lock.
+type wish struct {
+	terms
+	resources, keys []string
 }
 
 // hold is one acquisition: a token, what each node said about it, and until when that proves ownership.
@@ -30,6 +39,8 @@ type hold struct {
 	token     string
 	stripes   []string // the counters of the resources
 
+	ticket *ticket // of its call in the fair queues, nil if it had none; set before others know the hold, then read-only
+
 	fence     uint64 // the proposal, 0 for none; set to what K nodes carry before the lock is held, then read-only
 	fenceText string // the same, as scripts want it
 
@@ -42,6 +53,7 @@ type hold struct {
 	err      error       // why it is dead
 	ended    func(error) // called once, after death, without mu
 	released bool        // K nodes are known to be free of the token
+	owned    bool        // it has been held, and nobody has been told yet that it ended
 	heard    bool        // every node has answered the acquire
 	missing  int         // how many nodes did not hold it when that was last told
 }
@@ -209,4 +221,16 @@ func (h *hold) expiry(now instant) error {
 		return &lossError{resources: h.resources, cause: h.failure}
 	}
 	return &lossError{resources: h.resources, cause: ErrNoQuorum}
+}
+
+// newToken is 128 random bits and, behind them, the label. crypto/rand does not fail.
+func newToken(label string) string {
+	var bits [16]byte
+	_, _ = rand.Read(bits[:])
+	b := make([]byte, 0, 23+len(label))
+	b = base64.RawURLEncoding.AppendEncode(b, bits[:])
+	if label != "" {
+		b = append(append(b, ' '), label...)
+	}
+	return string(b)
 }

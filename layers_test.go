@@ -14,8 +14,8 @@ import (
 
 // layers are the package's files from top to bottom; those in one string stand side by side and may use each other.
 var layers = []string{
-	"doc.go", "redlock.go close.go", "lock.go", "wait.go", "watchdog.go", "options.go url.go", "quorum.go round.go", "hold.go",
-	"node.go serve.go reach.go command.go undo.go conn.go wire.go scripts.go marker.go steady.go stepped.go tend.go heal.go", "clockdrift.go clock_linux.go clock_other.go fence.go",
+	"doc.go", "redlock.go close.go", "lock.go", "wait.go hear.go line.go look.go", "watchdog.go", "options.go url.go", "quorum.go round.go places.go", "hold.go ticket.go",
+	"node.go serve.go reach.go command.go undo.go conn.go wire.go scripts.go listen.go marker.go steady.go stepped.go tend.go heal.go", "clockdrift.go clock_linux.go clock_other.go fence.go",
 	"observe.go", "errors.go",
 }
 

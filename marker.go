@@ -56,8 +56,8 @@ type serverInfo struct {
 // parseInfo reads the fields of INFO that decide whether a server may vote.
 func parseInfo(text string) serverInfo {
 	f := map[string]string{}
-	for line := range strings.SplitSeq(text, "\n") {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+	for row := range strings.SplitSeq(text, "\n") {
+		if name, value, ok := strings.Cut(strings.TrimSpace(row), ":"); ok {
 			f[name] = value
 		}
 	}

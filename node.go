@@ -32,6 +32,8 @@ type call struct {
 	stripes  []string // the keys' counters
 	fence    string   // acquire: the proposal; renew: what the counters must not be below
 	proposed uint64   // acquire: the same as a number; 0: none
+
+	channels []string // leave: of the resources whose queues are the keys
 }
 
 // request is a call on its way to one node.
@@ -42,6 +44,7 @@ type request struct {
 	latest int64 // last second of the node's clock at which it may be applied; 0 until it is first sent
 	sent   bool  // it has left, once at least; the asker's
 	resent bool
+	left   []int64 // peek: the answer, for each key what PTTL says
 }
 
 // asker is who a node reports to. Both methods are called without a lock of the node held, and must not block.
@@ -60,6 +63,7 @@ type vote struct {
 	remaining time.Duration // voteDenied: how long it is in the way at most; negative: no expiry or unknown
 	micros    int64         // voteGrant of an acquire: the server's time, microseconds since 1970
 	fence     uint64        // voteGrant of an acquire: the fence that the node answered
+	count     int           // voteGrant of a release: how many subscribers were told, -1 if none may be; of a join: places before it
 }
 
 type voteKind uint8
@@ -98,6 +102,7 @@ type node struct {
 	events  *events
 	keeper  *keeper
 	state   string // key of the hash with the node's marker and fence counters
+	channel string // what a key's channel begins with
 	witness script // of that
 	wake    chan struct{}
 	ended   chan struct{} // closed when run has ended
@@ -144,10 +149,11 @@ type node struct {
 	zero        atomic.Int64 // the server's clock, in microseconds, at the pool's epoch; 0 while unknown
 }
 
-func newNode(index int, opts *redis.Options, timeout time.Duration, c clock, ev *events, k *keeper, state string) *node {
+func newNode(index int, opts *redis.Options, timeout time.Duration, c clock, ev *events, k *keeper, prefix string) *node {
 	own := nodeOptions(opts, timeout)
+	state := prefix + stateKey
 	return &node{index: index, name: opts.Addr, opts: own, dial: opts.Dialer, timeout: timeout, clock: c, events: ev,
-		idle: k.idle(), keeper: k, state: state, witness: witnessOf(state, opts.DB), wake: make(chan struct{}, 1), ended: make(chan struct{})}
+		idle: k.idle(), keeper: k, state: state, channel: prefix + freeChannel, witness: witnessOf(state, opts.DB), wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
 // submit queues a request, to be sent once nudge is called. It never blocks: a node that is down, closed or full answers
@@ -320,6 +326,12 @@ func (n *node) take() []*request {
 		n.batch = kept
 	}
 	return n.batch
+}
+
+func (n *node) isUp() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.down == nil
 }
 
 func (n *node) stats() NodeStats {

@@ -265,6 +265,7 @@ type NodeStats struct {
 	Steady      bool          // it has a vote; always true while it is up where WithRestartGuard is 0
 	NoVote      string        // why it has none; empty while it has
 	Clock       ClockStats    // its clock, by the readings of the last seconds; zero where WithRestartGuard is 0
+	Subscribed  int           // resources that somebody waits for, and whose releases it tells us of
 	UndoPending int           // tokens that it may hold although nobody wants them
 	Undone      uint64        // tokens taken back by the undo list
 	UndoDropped uint64        // tokens that the full undo list had to forget; they run out with their TTL

@@ -52,6 +52,7 @@ type lockOptions struct {
 	retryMin, retryMax  time.Duration
 	label               string
 	labelled            bool
+	fair                bool
 	err                 error
 }
 
@@ -62,6 +63,7 @@ type poolOptions struct {
 	quorum      Quorum
 	drift       drift
 	prefix      string
+	maxWaiters  int // 0: any number
 	logger      *slog.Logger
 	observer    *Observer
 	err         error
@@ -114,8 +116,9 @@ func WithMaxHold(d time.Duration) LockOption {
 	})
 }
 
-// WithRetry sets the pause between the rounds of a waiting Lock: exponential from min to max, with full jitter. Default
-// 20 ms and 1 s; min must be positive and max not below it. A pause ends early when the holder's keys run out.
+// WithRetry sets the pause between the rounds of a waiting Lock where nothing tells it when to ask again, because too few
+// nodes answer, or tell of releases: exponential from min to max, with full jitter. Default 20 ms and 1 s; min must be
+// positive and max not below it.
 func WithRetry(min, max time.Duration) LockOption {
 	return lockOption(func(o *lockOptions) {
 		if min <= 0 || max < min {
@@ -123,6 +126,16 @@ func WithRetry(min, max time.Duration) LockOption {
 		}
 		o.retryMin, o.retryMax = min, max
 	})
+}
+
+// WithFair has a waiting Lock or MultiLock get its turn in the order in which calls with WithFair came, over all
+// processes. Each stands in a queue on every node, ordered by the nodes' time at which it came, and asks for the lock
+// once it is first on as many as an acquire needs. Default off. A call that came while nodes were away, or whose clock
+// readings differ by some milliseconds, may be passed by those that came as much later; a process that dies while it is
+// first costs the others one TTL at most. Calls without WithFair pass those with it whenever the lock is free, and so
+// does TryLock: use it for all callers of a resource, or for none.
+func WithFair() LockOption {
+	return lockOption(func(o *lockOptions) { o.fair = true })
 }
 
 // WithLabel says who holds the lock, for operators. At most 64 printable bytes; they ride along with the random token
@@ -198,6 +211,17 @@ func WithRestartGuard(d time.Duration) Option {
 // that other Redlock libraries use, so that both exclude each other.
 func WithKeyPrefix(s string) Option {
 	return poolOption(func(o *poolOptions) { o.prefix = s })
+}
+
+// WithMaxWaiters sets how many Lock and MultiLock calls of this pool may be under way for one resource: those that wait,
+// and the one that asks the nodes. One more fails at once with ErrTooManyWaiters. Default: any number.
+func WithMaxWaiters(n int) Option {
+	return poolOption(func(o *poolOptions) {
+		if n < 1 {
+			o.fail("WithMaxWaiters(%d): at least one call must be able to wait; leave the option out for any number", n)
+		}
+		o.maxWaiters = n
+	})
 }
 
 // WithLogger writes every event to l as well. Default off.
@@ -280,7 +304,7 @@ func (o *poolOptions) terms(opts []LockOption) (terms, retry, error) {
 		return terms{}, retry{}, errLeaseAndMaxHold
 	}
 
-	t := terms{ttl: l.life(), lease: l.lease > 0, maxHold: l.maxHold, label: l.label}
+	t := terms{ttl: l.life(), lease: l.lease > 0, maxHold: l.maxHold, label: l.label, fair: l.fair}
 	t.ttl = wholeMillis(t.ttl)
 	if o.guard > 0 && t.ttl > o.guard {
 		return terms{}, retry{}, usageError("a TTL of %v is more than the restart guard of %v: a node that forgot such a lock would vote again "+
@@ -323,6 +347,7 @@ func (o *lockOptions) override(call *lockOptions) {
 	if call.retryMax > 0 {
 		o.retryMin, o.retryMax = call.retryMin, call.retryMax
 	}
+	o.fair = o.fair || call.fair
 	if call.labelled {
 		o.label, o.labelled = call.label, true
 	}

@@ -24,8 +24,10 @@ type peer struct {
 	conns   map[net.Conn]struct{}
 	refuse  bool          // connections are refused
 	delay   time.Duration // from a command's arrival to its execution
+	lag     time.Duration // from its execution to the reply; messages do not wait for it
 	gate    chan struct{} // closed: executes; replaced while frozen
 	hole    bool          // reads and never executes
+	deaf    bool          // pings stay unanswered
 	stopped chan struct{}
 }
 
@@ -129,24 +131,42 @@ func (p *peer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 			jobs <- job{args, time.Now()}
 		}
 	}()
+	out := make(chan []byte, 100_000) // written in its order, replies and messages
+	go func() {
+		for b := range out {
+			if _, err := server.Write(b); err != nil {
+				_ = server.Close()
+				for range out {
+				}
+				return
+			}
+		}
+		_ = server.Close()
+	}()
 	go func() {
 		open := true
-		var session model.Session
+		session := model.Session{Push: func(b []byte) { out <- b }}
 		for j := range jobs {
 			if !p.ready(j.at) {
 				break
+			}
+			if j.args[0] == "ping" && p.isDeaf() {
+				continue
 			}
 			reply, cut := p.Execute(&session, j.args, nil)
 			if cut {
 				open = false
 				_ = server.Close()
 			}
+			if lag := p.lagging(); lag > 0 {
+				time.Sleep(lag)
+			}
 			if open {
-				_, err := server.Write(reply)
-				open = err == nil
+				out <- reply
 			}
 		}
-		_ = server.Close()
+		p.Hangup(&session)
+		close(out)
 		p.Mu.Lock()
 		delete(p.conns, server)
 		p.Mu.Unlock()
@@ -177,6 +197,16 @@ func (p *peer) ready(arrived time.Time) bool {
 	}
 }
 
+func (p *peer) lagging() (lag time.Duration) {
+	p.do(func() { lag = p.lag })
+	return lag
+}
+
+func (p *peer) isDeaf() (deaf bool) {
+	p.do(func() { deaf = p.deaf })
+	return deaf
+}
+
 // do changes the peer, or looks at it, under its mutex.
 func (p *peer) do(f func()) { p.Do(f) }
 
@@ -205,6 +235,12 @@ func (p *peer) reboot(keeping bool) {
 func (p *peer) marker() (s string) {
 	p.do(func() { s = p.Fields["marker"] })
 	return s
+}
+
+// refuseAll cuts every connection, and refuses new ones.
+func (p *peer) refuseAll() {
+	p.do(func() { p.refuse = true })
+	p.cut()
 }
 
 func (p *peer) freeze() { p.do(func() { p.gate = make(chan struct{}) }) }

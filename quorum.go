@@ -59,7 +59,11 @@ type quorum struct {
 	counts   counters
 	fences   proposer
 	keeper   *keeper
-	timers   sync.Pool // of stopped timers, for rounds last far shorter than their timers
+	tickets  atomic.Uint64 // the last that was drawn: no two calls of a pool come at the same time
+	timers   sync.Pool     // of stopped timers, for rounds last far shorter than their timers
+
+	freed func(*hold)                              // a lock has ended, its releases are queued, and what is queued now leaves with them
+	told  func(node int, keys []string, count int) // so many subscribers were told of a release
 }
 
 // counters are what Stats shows of locks.
@@ -78,23 +82,49 @@ func (q *quorum) nudge() {
 }
 
 // acquire runs one acquire round. On an error everything that any node may have granted is being undone.
-func (q *quorum) acquire(ctx context.Context, t terms, resources, keys []string, token string) (*hold, error) {
+func (q *quorum) acquire(ctx context.Context, w *wish) (*hold, error) {
+	r, err := q.begin(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	r.ask(nil)
+	h, _, err := q.settle(ctx, r)
+	return h, err
+}
+
+// begin makes an acquire round, with a token of its own. The nodes are to be asked next.
+func (q *quorum) begin(ctx context.Context, w *wish) (*round, error) {
 	start := q.clock.now()
-	h := newHold(t, resources, keys, token, len(q.nodes), start)
 	if !q.keeper.ready.Load() {
-		q.begin(ctx, t.nodeTimeout)
+		q.connect(ctx, w.nodeTimeout)
 	}
 	if bar := q.keeper.barredFor(); bar > 0 {
-		return nil, &QuorumError{Op: opAcquire.String(), Resources: resources, Need: q.need, verdict: ErrNoQuorum,
+		return nil, &QuorumError{Op: opAcquire.String(), Resources: w.resources, Need: q.need, verdict: ErrNoQuorum,
 			note: "our own clock was wrong: no new lock for another " + round10ms(bar).String()}
 	}
-	h.setFence(q.fences.next(start.mono))
+	return q.newAcquire(start, w), nil
+}
 
-	// 1. Ask every node.
-	r := q.newRound(opAcquire, h, start, t.ttl, q.need)
+// mayBegin says whether begin would neither block nor fail.
+func (q *quorum) mayBegin() bool { return q.keeper.ready.Load() && q.keeper.barredFor() <= 0 }
+
+func (q *quorum) newAcquire(start instant, w *wish) *round {
+	h := newHold(w.terms, w.resources, w.keys, newToken(w.label), len(q.nodes), start)
+	h.setFence(q.fences.next(start.mono))
+	r := q.newRound(opAcquire, h, start, w.ttl, q.need)
 	r.done = make(chan struct{})
-	r.ask(nil)
-	why := r.await(ctx, q.closed)
+	return r
+}
+
+// settle waits for an acquire round that has been asked, and decides. The round it returns is the one that decided.
+func (q *quorum) settle(ctx context.Context, r *round) (*hold, *round, error) {
+	h, start := r.h, r.start
+
+	// 1. Where one node was asked first, ask the others unless it denies.
+	why := r.follow(ctx, q.closed)
+	if why == nil {
+		why = r.await(ctx, q.closed)
+	}
 
 	// 2. Settle the fence, where the nodes answered different ones.
 	if raise := q.raise(h, r); raise != nil {
@@ -107,9 +137,9 @@ func (q *quorum) acquire(ctx context.Context, t terms, resources, keys []string,
 	now := q.clock.now()
 	left := h.left(now)
 	if r.verdict == won && left > 0 && why != ErrClosed {
-		h.phase = held
+		h.phase, h.owned = held, true
 		h.mu.Unlock()
-		return h, nil
+		return h, r, nil
 	}
 	err := r.failure()
 	if r.verdict == won && why == nil {
@@ -126,14 +156,14 @@ func (q *quorum) acquire(ctx context.Context, t terms, resources, keys []string,
 	// 4. Give back what we cannot keep.
 	q.giveBack(h, nil)
 	if why == ErrClosed {
-		return nil, ErrClosed
+		return nil, r, ErrClosed
 	}
-	return nil, err
+	return nil, r, err
 }
 
-// begin has the nodes connect for the first acquire, and waits until enough of them can vote or no more will soon; for a
+// connect has the nodes connect for the first acquire, and waits until enough of them can vote or no more will soon; for a
 // node timeout at most, which is the acquire's.
-func (q *quorum) begin(ctx context.Context, patience time.Duration) {
+func (q *quorum) connect(ctx context.Context, patience time.Duration) {
 	if q.keeper.begun.CompareAndSwap(false, true) {
 		q.nudge()
 	}
@@ -294,12 +324,21 @@ func (q *quorum) giveBack(h *hold, done chan struct{}) *round {
 		}
 	}
 	r.granted = len(h.nodes) - targets
+	owned := h.owned
+	h.owned = false // whoever waits is told once
 	decided := r.granted >= r.need && r.decide(won)
 	h.mu.Unlock()
 	if decided {
 		r.announce()
 	}
-	r.ask(func(i int) bool { return to[i] })
+	r.enqueue(func(i int) bool { return to[i] })
+	if owned {
+		if h.ticket != nil {
+			q.leave(h.ticket)
+		}
+		q.freed(h)
+	}
+	q.nudge()
 	return r
 }
 

@@ -192,7 +192,7 @@ func (n *node) tick() {
 	n.mu.Unlock()
 	n.cmds = append(n.cmds[:0], n.conn.time)
 	for _, u := range due {
-		n.cmds = append(n.cmds, newCommand(opRelease, u.keys, u.token))
+		n.cmds = append(n.cmds, newCommand(opRelease, u.keys, u.token, n.channel))
 	}
 	err, _ := n.exchange(asked)
 

@@ -2,8 +2,6 @@ package redlock
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"slices"
 	"strings"
@@ -16,10 +14,8 @@ import (
 
 // Limits on what can be locked.
 const (
-	maxResource   = 64 << 10 // bytes of one name
-	maxResources  = 1024     // names in one MultiLock
-	reservedNames = "redlock:"
-	stateKey      = reservedNames + "node" // the hash of each node's marker and fence counters
+	maxResource  = 64 << 10 // bytes of one name
+	maxResources = 1024     // names in one MultiLock
 )
 
 // Pool locks resources by the votes of N independent Redis nodes. Its methods are safe for concurrent use. Make one
@@ -28,8 +24,10 @@ type Pool struct {
 	opts   *poolOptions // set by New, then read-only, like the fields below
 	quorum *quorum
 	dog    *watchdog
-	owned  []*redis.Client // closed by Close: those that Open made
-	run    errgroup.Group  // one goroutine per node, and the watchdog's
+	lines  *lines
+	deafen context.CancelFunc // ends the listeners
+	owned  []*redis.Client    // closed by Close: those that Open made
+	run    errgroup.Group     // one goroutine per node, the watchdog's, and those of the lines
 
 	mu     sync.Mutex // guards closed, and that no call begins after it is set
 	closed bool
@@ -128,7 +126,7 @@ func start(nodes []*redis.Options, o *poolOptions, need int, c clock) *Pool {
 	}
 	q.keeper = newKeeper(names, need, keeperOptions{majority: q.majority, guard: o.guard, timeout: o.nodeTimeout, drift: o.drift, clock: c, events: q.events})
 	for i, settings := range nodes {
-		q.nodes = append(q.nodes, newNode(i, settings, o.nodeTimeout, c, q.events, q.keeper, o.prefix+stateKey))
+		q.nodes = append(q.nodes, newNode(i, settings, o.nodeTimeout, c, q.events, q.keeper, o.prefix))
 	}
 	q.keeper.wake = q.nudge
 	q.fences.majority = q.majority
@@ -137,6 +135,9 @@ func start(nodes []*redis.Options, o *poolOptions, need int, c clock) *Pool {
 	}
 	p := &Pool{opts: o, quorum: q, dog: newWatchdog(q), ended: make(chan struct{})}
 	q.keeper.jumped = p.dog.recheck
+	var hearing context.Context
+	hearing, p.deafen = context.WithCancel(context.Background())
+	p.lines = newLines(q, o.maxWaiters, func(f func()) { p.run.Go(func() error { f(); return nil }) }, hearing)
 	for _, n := range q.nodes {
 		p.run.Go(func() error { n.run(); return nil })
 	}
@@ -157,8 +158,10 @@ func adviceOnNumber(n, need int) error {
 	return usageError("%d nodes need %d grants, so one node fewer would survive as many failures; use an odd number", n, need)
 }
 
-// Lock waits for the resource until it has it or ctx ends. On failure it returns a *QuorumError, which matches ErrHeld
-// or ErrNoQuorum and ctx's error; or ErrClosed; or an error about its arguments.
+// Lock waits for the resource until it has it or ctx ends; it is woken when the resource is released. Calls of one pool
+// get their turn in the order in which they came, those of different processes by chance, or with WithFair in their order
+// too. On failure it returns a *QuorumError, which matches ErrHeld or ErrNoQuorum and ctx's error; or ErrTooManyWaiters,
+// ErrClosed; or an error about its arguments.
 func (p *Pool) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lock, error) {
 	return p.acquire(ctx, []string{resource}, true, opts)
 }
@@ -225,21 +228,24 @@ func (p *Pool) acquire(ctx context.Context, resources []string, wait bool, opts 
 	}
 
 	began := p.quorum.clock.mono()
-	attempts := 0
-	try := func() (*hold, error) {
-		attempts++
-		return p.quorum.acquire(ctx, t, resources, keys, newToken(t.label))
-	}
+	attempts := 1
 	denied := func(err error) { p.denied(err, resources, t.label, attempts, began) }
-	var h *hold
-	if wait {
-		p.quorum.counts.waiting.Add(1)
-		w := waiter{retry: pause}
-		h, err = w.acquire(ctx, p.quorum.closed, try, denied)
-		p.quorum.counts.waiting.Add(-1)
-	} else if h, err = try(); err != nil {
-		denied(err)
+	wanted := wish{t, resources, keys}
+	if !wait {
+		h, err := p.quorum.acquire(ctx, &wanted)
+		if err != nil {
+			denied(err)
+			return nil, err
+		}
+		return p.hand(ctx, h, attempts, began), nil
 	}
+	w := &waiter{wish: wanted, retry: pause, denied: func(err error) { denied(err); attempts++ }}
+	if t.fair {
+		w.ticket = p.quorum.draw(&wanted, p.opts.prefix)
+	}
+	p.quorum.counts.waiting.Add(1)
+	h, err := p.lines.wait(ctx, w)
+	p.quorum.counts.waiting.Add(-1)
 	if err != nil {
 		return nil, err
 	}
@@ -300,18 +306,6 @@ func checkResources(resources []string) ([]string, error) {
 	return slices.Compact(sorted), nil
 }
 
-// newToken is 128 random bits and, behind them, the label. crypto/rand does not fail.
-func newToken(label string) string {
-	var bits [16]byte
-	_, _ = rand.Read(bits[:])
-	b := make([]byte, 0, 23+len(label))
-	b = base64.RawURLEncoding.AppendEncode(b, bits[:])
-	if label != "" {
-		b = append(append(b, ' '), label...)
-	}
-	return string(b)
-}
-
 // Stats never blocks on a node.
 func (p *Pool) Stats() Stats {
 	c := &p.quorum.counts
@@ -321,8 +315,9 @@ func (p *Pool) Stats() Stats {
 		Lost: c.lost.Load(), Released: c.released.Load(), EventsDropped: p.quorum.events.droppedCount(),
 		Held: p.dog.count(), Waiting: int(c.waiting.Load()), MaxLateness: time.Duration(c.maxLateness.Load()),
 	}
-	for _, n := range p.quorum.nodes {
+	for i, n := range p.quorum.nodes {
 		s.Nodes = append(s.Nodes, n.stats())
+		s.Nodes[i].Subscribed = p.lines.listeners[i].subscribed()
 	}
 	return s
 }

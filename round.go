@@ -17,6 +17,9 @@ type round struct {
 	since    instant // from when the nodes that grant count the keys' life, at the earliest
 	raising  bool    // part of an acquire: a renewal that counts who carries the fence
 
+	leader int           // the node that is asked before the others
+	led    chan struct{} // closed when it has answered; nil where all are asked at once
+
 	// Guarded by h.mu.
 	votes   []ballot
 	granted int
@@ -79,6 +82,56 @@ func (r *round) enqueue(to func(node int) bool) {
 	}
 }
 
+// askFirst asks one node alone. Of many who want what has just become free one gets its grant, and only that one goes
+// on to ask the others: asked all at once, each node might grant another one, and nobody would have a quorum.
+func (r *round) askFirst(leader int) {
+	r.leader, r.led = leader, make(chan struct{})
+	r.ask(func(i int) bool { return i == leader })
+}
+
+// follow asks the other nodes once the first has granted, or has taken twice its usual time. Where it denies, the round
+// is over. Its error is that of await.
+func (r *round) follow(ctx context.Context, closed <-chan struct{}) error {
+	if r.led == nil {
+		return nil
+	}
+	usual := time.Duration(r.q.nodes[r.leader].roundTrip.Load())
+	timer := time.NewTimer(min(max(leadFloor, 2*usual), r.timeout/4))
+	defer timer.Stop()
+	select {
+	case <-r.led:
+	case <-timer.C:
+	case <-ctx.Done():
+		r.expire()
+		return ctx.Err()
+	case <-closed:
+		r.expire()
+		return ErrClosed
+	}
+	r.h.mu.Lock()
+	if b := r.votes[r.leader]; b.cast && b.kind == voteDenied && r.decide(unknown) {
+		r.h.mu.Unlock()
+		r.announce()
+		return nil
+	}
+	for i := range r.q.nodes {
+		if i != r.leader {
+			r.requests = append(r.requests, request{call: &r.call, asker: r, node: i}) // enqueue has made room for all
+		}
+	}
+	others := r.requests[1:]
+	r.open += len(others)
+	r.h.mu.Unlock()
+	for i := range others {
+		r.q.nodes[others[i].node].submit(&others[i])
+	}
+	r.q.nudge()
+	return nil
+}
+
+// leadFloor is the least that the first node has to answer before the others are asked all the same.
+const leadFloor = 2 * time.Millisecond
+
 // sending drops what nobody wants any more. A request that leaves may create the key, so a node that gets one is
 // released later; both are decided under one lock, so that no request slips out behind the release.
 func (r *round) sending(req *request) bool {
@@ -118,11 +171,18 @@ func (r *round) answered(req *request, v vote) {
 		}
 	}
 	decided := r.count(req.node, v)
-	complete := r.op.mayCreate() && r.open == 0
+	complete := r.op.mayCreate() && r.open == 0 && (r.led == nil || len(r.requests) > 1)
 	h.heard = h.heard || complete
+	first := r.led != nil && req.node == r.leader
 	h.mu.Unlock()
 	if v.kind == voteRefill {
 		r.q.counts.refilled.Add(1)
+	}
+	if first {
+		close(r.led)
+	}
+	if v.count > 0 {
+		r.q.told(req.node, h.keys, v.count)
 	}
 	if decided {
 		r.announce()

@@ -16,7 +16,7 @@ func (n *node) serve(batch []*request) {
 	// 1. Send.
 	asked := n.pace()
 	for _, r := range batch {
-		if r.op.mayCreate() && r.latest == 0 {
+		if r.op.dated() && r.latest == 0 {
 			r.latest = n.server.latestSecond(r.start.mono, r.timeout)
 		}
 	}

@@ -182,7 +182,7 @@ func TestAPauseShortensALockThatIsBeingHandedOut(t *testing.T) {
 		lockAndUnlock(t, p, "b")
 		terms, _, err := p.opts.terms(nil)
 		require.NoError(t, err)
-		h, err := p.quorum.acquire(bg, terms, []string{"a"}, []string{"lock:a"}, newToken(""))
+		h, err := p.quorum.acquire(bg, &wish{terms, []string{"a"}, []string{"lock:a"}})
 		require.NoError(t, err)
 		p.quorum.keeper.ourClock(31 * time.Second) // all nodes' replies say so
 		l := p.hand(bg, h, 1, 0)

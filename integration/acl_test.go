@@ -1,9 +1,11 @@
 package integration_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,16 +17,22 @@ import (
 
 // leastCommands are all that the library's user may have to be allowed.
 const leastCommands = "+time +info +evalsha +script|load +script|exists +multi +exec " +
-	"+get +set +del +pttl +pexpire +hget +hset +hmget"
+	"+get +set +del +pttl +pexpire +hget +hset +hmget " + waitingCommands
 
-// leastKeys is for the default prefix.
-const leastKeys = "~lock:*"
+// waitingCommands are those of them that only waiting needs: to hear of releases, to tell of them, and for WithFair.
+const waitingCommands = "+subscribe +unsubscribe +ping +publish +hgetall +hdel +pexpireat"
+
+// leastKeys and leastChannels are for the default prefix.
+const (
+	leastKeys     = "~lock:*"
+	leastChannels = "&lock:redlock:free:*"
+)
 
 const leastPassword = "a-long-random-password"
 
 // grant sets the rights of the user redlock on each server, and nothing else about it.
 func (r *rig) grant(commands string) {
-	rules := append([]any{"ACL", "SETUSER", "redlock", "reset", "on", ">" + leastPassword, leastKeys}, words(commands)...)
+	rules := append([]any{"ACL", "SETUSER", "redlock", "reset", "on", ">" + leastPassword, leastKeys, leastChannels}, words(commands)...)
 	for i := range r.Len() {
 		require.NoError(r.t, r.Server(i).Client().Do(bg, rules...).Err())
 	}
@@ -54,8 +62,8 @@ func (r *rig) leastUser(commands string) (urls []string) {
 func TestTheRuleOfTheDocumentsIsTheOneThatIsTested(t *testing.T) { // FAULTS 38
 	text, err := os.ReadFile("../docs/operations.md")
 	require.NoError(t, err)
-	require.Contains(t, string(text), "ACL SETUSER redlock reset on >PASSWORD "+leastKeys+" "+leastCommands+"\n")
-	require.Contains(t, string(text), "\nuser redlock reset on >PASSWORD "+leastKeys+" "+leastCommands+"\n", "for an ACL file")
+	require.Contains(t, string(text), "ACL SETUSER redlock reset on >PASSWORD "+leastKeys+" "+leastChannels+" "+leastCommands+"\n")
+	require.Contains(t, string(text), "\nuser redlock reset on >PASSWORD "+leastKeys+" "+leastChannels+" "+leastCommands+"\n", "for an ACL file")
 }
 
 func TestAUserWithTheLeastRightsCanDoEverything(t *testing.T) { // FAULTS 38
@@ -113,11 +121,23 @@ func TestAUserWithTheLeastRightsCanDoEverything(t *testing.T) { // FAULTS 38
 			require.NotContains(t, p.Stats().Nodes[0].NoVote, "NOPERM")
 			return is(p.Stats().Nodes[0].Steady)
 		})
+		require.NoError(t, l.Unlock(bg))
+
+		// 5. Those who wait, in order or not, are woken.
+		warnings := &recorder{}
+		waiting := r.poolOf(urls, redlock.WithTTL(ttl), redlock.WithRestartGuard(time.Second), redlock.WithObserver(warnings.observer()))
+		warm(t, waiting)
+		for _, opts := range [][]redlock.LockOption{{never}, {never, redlock.WithFair()}} {
+			l = mustLock(t, p)
+			w := awaits(t, waiting, opts...)
+			guarded.eachHears("lock:a")
+			require.Less(t, w.takes(l), promptly)
+		}
+		require.Empty(t, warnings.of("warning"))
 		counters := own.Server(0).Client().HLen(bg, "lock:redlock:node").Val()
 		require.GreaterOrEqual(t, counters, int64(5), "the marker, and a counter for each of a, b, c, d and warm")
-		require.NoError(t, l.Unlock(bg))
 		eventually(t, slack+nodeTimeout, "released", func() error { return none(guarded.keys()) })
-		for _, pool := range []*redlock.Pool{p, rival} {
+		for _, pool := range []*redlock.Pool{p, rival, waiting} {
 			_ = pool.Close() // may tell of an undo whose second is not over
 		}
 	})
@@ -136,7 +156,7 @@ func deniedByACL(text string) bool {
 func TestEachRightIsNeeded(t *testing.T) { // FAULTS 38
 	onProcesses(t, func(t *testing.T, r *rig) {
 		urls := r.leastUser(leastCommands)
-		for _, right := range append(strings.Fields(leastCommands), leastKeys) {
+		for _, right := range append(strings.Fields(strings.TrimSuffix(leastCommands, waitingCommands)), leastKeys) {
 			t.Run(right, func(t *testing.T) {
 				for i := range r.Len() { // an empty keyspace: the marker has to be written
 					require.NoError(t, r.Server(i).Client().FlushAll(bg).Err())
@@ -170,6 +190,94 @@ func TestEachRightIsNeeded(t *testing.T) { // FAULTS 38
 		_ = p.Close()
 		for i := range r.Len() {
 			require.NoError(t, r.Server(i).Client().FlushAll(bg).Err())
+		}
+	})
+}
+
+// Whoever waits is not failed by what a server refuses, so the servers are asked what they did.
+func TestEachRightIsNeededByThoseWhoWait(t *testing.T) { // FAULTS 38
+	onProcesses(t, func(t *testing.T, r *rig) {
+		urls := r.leastUser(leastCommands)
+		denied := func(i int) (what []string) {
+			entries, err := r.Server(i).Client().ACLLog(bg, 100).Result()
+			require.NoError(t, err)
+			for _, e := range entries {
+				if e.Username == "redlock" {
+					what = append(what, e.Reason+" "+e.Object)
+				}
+			}
+			return what
+		}
+		for _, right := range append(strings.Fields(waitingCommands), leastChannels, "") {
+			t.Run("without "+right, func(t *testing.T) {
+				r.grant(strings.Replace(leastCommands, right, "", 1))
+				want := "command " + strings.TrimPrefix(right, "+")
+				if right == leastChannels {
+					r.grant(leastCommands + " resetchannels")
+					want = "channel lock:redlock:free:lock:a"
+				}
+				for i := range r.Len() {
+					require.NoError(t, r.Server(i).Client().ACLLogReset(bg).Err())
+				}
+				refused := func() error {
+					n := 0
+					for i := range r.Len() {
+						if slices.Contains(denied(i), want) {
+							n++
+						}
+					}
+					if right == "" || n < r.Len() {
+						return fmt.Errorf("by %d", n)
+					}
+					return nil
+				}
+				events := &recorder{}
+				p, waiting := r.poolOf(urls), r.poolOf(urls, redlock.WithObserver(events.observer()))
+				warm(t, p)
+				warm(t, waiting)
+
+				// 1. In order.
+				ctx, cancel := context.WithTimeout(bg, nodeTimeout)
+				defer cancel()
+				l, err := waiting.Lock(ctx, "a", redlock.WithFair())
+				if err == nil {
+					require.NoError(t, l.Unlock(bg))
+				}
+
+				// 2. While another holds it for longer than a connection may be silent; and then nobody waits.
+				if refused() != nil {
+					l = mustLock(t, p)
+					w := awaits(t, waiting, never)
+					for end := time.Now().Add(3 * time.Second); refused() != nil && time.Now().Before(end); {
+						<-time.After(20 * time.Millisecond)
+					}
+					w.leave()
+					require.NoError(t, l.Unlock(bg))
+				}
+				switch {
+				case right == "":
+					eventually(t, patience, "nobody listens", func() error {
+						for i := range r.Len() {
+							if names := r.Server(i).Client().PubSubChannels(bg, "*").Val(); len(names) > 0 {
+								return fmt.Errorf("server %d: %v", i, names)
+							}
+						}
+						return nil
+					})
+					for i := range r.Len() {
+						require.Empty(t, denied(i))
+					}
+					require.Empty(t, events.of("warning"))
+				default:
+					eventually(t, patience, "each server was asked for "+want, refused)
+				}
+				for _, pool := range []*redlock.Pool{p, waiting} {
+					require.NoError(t, pool.Close())
+				}
+				for i := range r.Len() { // who may not leave a queue stays there for a while
+					require.NoError(t, r.Server(i).Client().FlushAll(bg).Err())
+				}
+			})
 		}
 	})
 }

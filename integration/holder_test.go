@@ -39,6 +39,7 @@ type report struct {
 	Wrong   time.Duration // how long after the deadline Valid was still true, at worst
 	Frozen  time.Duration // the longest time between two calls of Valid
 	Revived bool          // Valid was true after such a gap longer than the TTL, or after it had been false
+	Freed   time.Time     // when the release began
 	Told    bool          // of the loss of another lock, whose validity nobody asks for
 	Late    time.Duration // how long after its deadline it was
 }
@@ -65,6 +66,14 @@ func holder() {
 			l, err := p.TryLock(bg, "a")
 			told, _ := p.TryLock(bg, "told")
 			w.begin(l, told, err)
+		case "hold":
+			l, err := p.Lock(bg, "a")
+			w.begin(l, nil, err)
+		case "free":
+			w.free()
+		case "queue": // the answer comes when it is its turn
+			l, err := p.Lock(bg, "a", redlock.WithFair())
+			w.begin(l, nil, err)
 		case "write": // without asking whether the lock is valid: that was before
 			w.write(words[1], words[2])
 		case "own":
@@ -99,6 +108,15 @@ func (w *watch) begin(l, told *redlock.Lock, err error) {
 	if told != nil {
 		go w.hear(told)
 	}
+}
+
+// free gives the lock back; looking at it goes on.
+func (w *watch) free() {
+	freed := time.Now()
+	err := w.l.Unlock(bg)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.r.Held, w.r.Freed = err != nil, freed
 }
 
 // look never ends: the process does.
@@ -198,6 +216,20 @@ func (r *rig) holder(urls []string, ttl time.Duration) *process {
 	})
 	h.ask("warm")
 	return h
+}
+
+// kill is kill -9.
+func (h *process) kill() {
+	h.t.Helper()
+	require.NoError(h.t, h.cmd.Process.Kill())
+	eventually(h.t, patience, "it has ended", func() error {
+		select {
+		case _, open := <-h.answers:
+			return is(!open)
+		default:
+			return errNotYet
+		}
+	})
 }
 
 // tell sends a command; its answer is for hear.

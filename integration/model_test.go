@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha1"
 	"encoding/hex"
 	"fmt"
@@ -26,6 +27,8 @@ type pair struct {
 	r      *bufio.Reader
 	model  *peer.Server
 	own    peer.Session
+	ear    *bufio.Reader     // of a connection that is subscribed to two of the channels
+	pushed []byte            // what the model has sent to its like
 	digest map[string]string // of the scripts
 }
 
@@ -38,18 +41,23 @@ func TestTheModelServerDoesWhatARealOneDoes(t *testing.T) {
 	conn, err := net.Dial("tcp", server.Addr())
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
+	ear := subscribed(t, server.Addr())
 	calls := map[string]int{}
 	rapid.Check(t, func(rt *rapid.T) {
-		p := &pair{t: rt, conn: conn, r: bufio.NewReader(conn), model: peer.NewServer(), digest: map[string]string{}}
+		p := &pair{t: rt, conn: conn, r: bufio.NewReader(conn), ear: ear, model: peer.NewServer(), digest: map[string]string{}}
 		p.begin()
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			switch what := rapid.SampledFrom([]string{"call", "call", "call", "batch", "batch", "mark", "clock", "data"}).Draw(rt, "what"); what {
+			switch what := rapid.SampledFrom([]string{"call", "call", "call", "batch", "batch", "mark", "wait", "wait", "clock", "data"}).Draw(rt, "what"); what {
 			case "call":
-				p.both(p.call(rt, calls)...)
+				args := p.call(rt, calls)
+				p.count(args, p.both(args...), calls)
 			case "batch":
 				p.both(p.batch(rt, calls)...)
 			case "mark":
 				p.both(p.mark(rt)...)
+			case "wait":
+				args := p.waiting(rt)
+				p.count(args, p.both(args...), calls)
 			case "clock":
 				d := time.Duration(rapid.SampledFrom([]int{1, 4, 5, 6, 19, 20, 21, 300, 999, 1000, 1001}).Draw(rt, "ms")) * time.Millisecond
 				server.StepClock(d)
@@ -60,7 +68,7 @@ func TestTheModelServerDoesWhatARealOneDoes(t *testing.T) {
 			p.compare()
 		}
 	})
-	for _, reply := range []string{"granted", "granted with another fence", "denied", "late", "not steady", "marker", "used up", "WRONGTYPE", "1", "2", "3", "0", "-2"} {
+	for _, reply := range []string{"granted", "granted with another fence", "denied", "late", "not steady", "marker", "used up", "WRONGTYPE", "1", "2", "3", "0", "-2", "told", "not the first", "missing"} {
 		require.Positive(t, calls[reply], "no call was answered with %q: %v", reply, calls)
 	}
 }
@@ -72,7 +80,7 @@ var modelKeys = []string{"k1", "k2", "k3"}
 // begin empties the server and sets the model's clock to the server's.
 func (p *pair) begin() {
 	p.ask("FLUSHALL")
-	for _, name := range []string{"acquire", "renew", "release", "batch", "mark"} {
+	for _, name := range []string{"acquire", "renew", "release", "batch", "mark", "peek", "join", "leave"} {
 		source, err := os.ReadFile("../scripts/" + name + ".lua")
 		require.NoError(p.t, err)
 		sum := sha1.Sum(source)
@@ -82,6 +90,8 @@ func (p *pair) begin() {
 	now := p.now()
 	p.model.Rate, p.model.Since = -1, time.Now().Round(0) // by the wall clock alone, to the nanosecond
 	p.model.Clock = now.Sub(p.model.Since)
+	session := &peer.Session{Push: func(b []byte) { p.pushed = append(p.pushed, b...) }}
+	p.model.Execute(session, append([]string{"subscribe"}, heardChannels...), nil)
 	require.Equal(p.t, now.UnixMicro(), p.model.Now().UnixMicro())
 }
 
@@ -181,6 +191,83 @@ func (p *pair) compare() {
 		p.both("hget", stateName, f)
 	}
 	require.Equal(p.t, strconv.Itoa(len(p.model.Fields)), p.ask("HLEN", stateName))
+
+	// Both have said the same to those who listen.
+	sent := bufio.NewReader(bytes.NewReader(p.pushed))
+	p.pushed = nil
+	for {
+		want, err := readReply(sent)
+		if err != nil {
+			break
+		}
+		got, err := readReply(p.ear)
+		require.NoError(p.t, err)
+		require.Equal(p.t, want, got)
+	}
+}
+
+const channels = "redlock:free:"
+
+var heardChannels = []string{channels + "k1", channels + "k2"}
+
+// subscribed is a connection that hears of two keys.
+func subscribed(t *testing.T, addr string) *bufio.Reader {
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Minute)))
+	_, err = fmt.Fprintf(conn, "SUBSCRIBE %s\r\n", strings.Join(heardChannels, " "))
+	require.NoError(t, err)
+	r := bufio.NewReader(conn)
+	for range heardChannels {
+		_, err = readReply(r)
+		require.NoError(t, err)
+	}
+	return r
+}
+
+// waiting draws a call of those who wait.
+func (p *pair) waiting(rt *rapid.T) []string {
+	op := rapid.SampledFrom([]string{"peek", "join", "join", "leave", "leave"}).Draw(rt, "op")
+	keys := some(rt, modelKeys, "keys")
+	place := rapid.SampledFrom([]string{"1-a", "2-b", "2-c"}).Draw(rt, "place")
+	args := []string{"evalsha", p.digest[op], strconv.Itoa(len(keys))}
+	for _, k := range keys {
+		if op != "peek" {
+			k = "redlock:queue:" + k
+		}
+		args = append(args, k)
+	}
+	switch op {
+	case "join":
+		life := rapid.SampledFrom([]string{"5", "300", "5000"}).Draw(rt, "life")
+		second := p.model.Now().Unix() + int64(rapid.SampledFrom([]int{0, 5, -1}).Draw(rt, "latest"))
+		args = append(args, place, life, strconv.FormatInt(second, 10))
+	case "leave":
+		args = append(args, place)
+		for _, k := range keys {
+			args = append(args, channels+k)
+		}
+	}
+	return args
+}
+
+// count notes answers about those who wait.
+func (p *pair) count(args []string, reply string, calls map[string]int) {
+	switch args[1] {
+	case p.digest["release"]:
+		if reply == "1" {
+			calls["told"]++
+		}
+	case p.digest["join"]:
+		if reply != "0" && reply != "-1" {
+			calls["not the first"]++
+		}
+	case p.digest["peek"]:
+		if strings.Contains(reply, "-2") {
+			calls["missing"]++
+		}
+	}
 }
 
 // request draws what one acquire, renew or release says beside its keys.
@@ -209,7 +296,7 @@ func (p *pair) call(rt *rapid.T, calls map[string]int) []string {
 	args := append([]string{"evalsha", p.digest[op], ""}, keys...)
 	if op == "release" {
 		args[2] = strconv.Itoa(len(keys))
-		return append(args, token)
+		return append(args, token, channels)
 	}
 	args[2] = strconv.Itoa(len(keys) + 1)
 	args = append(args, stateName, token, ttl, latest, marker(rt), fence)

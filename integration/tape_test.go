@@ -14,16 +14,82 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tape is a proxy that remembers what went to its server, for it to be sent again, and can forge the replies.
+// tape is a proxy that remembers what went to its server, for it to be sent again, and can forge the replies. It knows
+// the connections that subscribe: it can cut them, keep what they ask from the server and lose the messages that they get.
 type tape struct {
 	target string
 	listen net.Listener
 
 	running sync.WaitGroup
 	mu      sync.Mutex // guards the fields below
-	conns   []net.Conn
-	sent    []*bytes.Buffer // one for each connection
-	forged  string          // in place of every reply, if not empty
+	links   []*taped
+	forged  string        // in place of every reply, if not empty
+	muted   bool          // messages are lost
+	lost    int           // how many were
+	shut    chan struct{} // not nil: subscriptions wait until it is closed
+	waiting int           // how many do
+}
+
+// taped is one connection.
+type taped struct {
+	client, server net.Conn
+	sent           bytes.Buffer // guarded by the tape's mu, like ended
+	ended          bool
+}
+
+func (c *taped) subscribes() bool {
+	return !c.ended && bytes.Contains(c.sent.Bytes(), []byte("\r\nsubscribe\r\n"))
+}
+
+// subscribers are the connections that have asked for messages, and have not ended.
+func (tp *tape) subscribers() (all []*taped) {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	for _, c := range tp.links {
+		if c.subscribes() {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// deafen cuts the connections that subscribe.
+func (tp *tape) deafen() {
+	for _, c := range tp.subscribers() {
+		_ = c.client.Close()
+		_ = c.server.Close()
+	}
+}
+
+// mute has messages lost from now on, or not any more, and returns how many were.
+func (tp *tape) mute(on bool) (lost int) {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	tp.muted = on
+	return tp.lost
+}
+
+// shutOff keeps what subscribes from the server, until reopen.
+func (tp *tape) shutOff() {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	tp.shut = make(chan struct{})
+}
+
+func (tp *tape) reopen() {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	if tp.shut != nil {
+		close(tp.shut)
+		tp.shut = nil
+	}
+}
+
+// keptOut is how many subscriptions are kept from the server.
+func (tp *tape) keptOut() int {
+	tp.mu.Lock()
+	defer tp.mu.Unlock()
+	return tp.waiting
 }
 
 // forge replaces all replies from now on; "" ends it.
@@ -59,17 +125,20 @@ func (tp *tape) accept() {
 			_ = client.Close()
 			continue
 		}
-		heard := &bytes.Buffer{}
+		c := &taped{client: client, server: server}
 		tp.mu.Lock()
-		tp.conns, tp.sent = append(tp.conns, client, server), append(tp.sent, heard)
+		tp.links = append(tp.links, c)
 		tp.mu.Unlock()
 		tp.running.Go(func() {
-			_, _ = io.Copy(io.MultiWriter(locked{&tp.mu, heard}, server), client)
+			_, _ = io.Copy(io.MultiWriter(recording{tp, c}, server), client)
 			_ = server.Close()
 		})
 		tp.running.Go(func() {
 			tp.answer(client, server)
 			_ = client.Close()
+			tp.mu.Lock()
+			c.ended = true
+			tp.mu.Unlock()
 		})
 	}
 }
@@ -87,6 +156,9 @@ func (tp *tape) answer(client io.Writer, server io.Reader) {
 		if tp.forged != "" {
 			reply = []byte(tp.forged)
 		}
+		if tp.muted && bytes.Contains(reply, []byte("\r\nmessage\r\n")) {
+			reply, tp.lost = nil, tp.lost+1
+		}
 		tp.mu.Unlock()
 		if _, err := client.Write(reply); err != nil {
 			return
@@ -95,33 +167,43 @@ func (tp *tape) answer(client io.Writer, server io.Reader) {
 }
 
 func (tp *tape) close() {
+	tp.reopen()
 	_ = tp.listen.Close()
 	tp.mu.Lock()
-	for _, c := range tp.conns {
-		_ = c.Close()
+	for _, c := range tp.links {
+		_ = c.client.Close()
+		_ = c.server.Close()
 	}
 	tp.mu.Unlock()
 	tp.running.Wait()
 }
 
-// locked writes under a mutex.
-type locked struct {
-	mu *sync.Mutex
-	w  io.Writer
+// recording remembers what a connection sends, and keeps subscriptions waiting.
+type recording struct {
+	tp *tape
+	c  *taped
 }
 
-func (l locked) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(p)
+func (r recording) Write(p []byte) (int, error) {
+	r.tp.mu.Lock()
+	defer r.tp.mu.Unlock()
+	n, err := r.c.sent.Write(p)
+	if shut := r.tp.shut; shut != nil && r.c.subscribes() {
+		r.tp.waiting++
+		r.tp.mu.Unlock()
+		<-shut
+		r.tp.mu.Lock()
+		r.tp.waiting--
+	}
+	return n, err
 }
 
 // of returns the script calls that were sent for a token, in their order.
 func (tp *tape) of(token string) (calls [][]any) {
 	tp.mu.Lock()
 	defer tp.mu.Unlock()
-	for _, sent := range tp.sent {
-		in := bufio.NewReader(bytes.NewReader(sent.Bytes()))
+	for _, c := range tp.links {
+		in := bufio.NewReader(bytes.NewReader(c.sent.Bytes()))
 		for {
 			command, err := readCommand(in)
 			if err != nil {

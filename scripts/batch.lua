@@ -118,13 +118,19 @@ local function renew(key, ttl, token, fence, stripe)
   return owner and 1 or 2
 end
 
+local channels = string.sub(state, 1, -5) .. 'free:' -- the state's key is prefix + redlock:node
+
 local function release(key, token)
   local owner = pcall('GET', key)
-  if owner == token then
-    local deleted = pcall('DEL', key)
-    return failure(deleted) or deleted
+  if owner ~= token then
+    return failed(owner) or 0
   end
-  return failed(owner) or 0
+  local deleted = pcall('DEL', key)
+  if failure(deleted) then
+    return deleted.err
+  end
+  local told = pcall('PUBLISH', channels .. key, '')
+  return failure(told) and -1 or told
 end
 
 -- 2. One after the other.

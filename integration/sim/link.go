@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"math/rand/v2"
 	"net"
@@ -111,7 +112,7 @@ func (l *link) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, err
 	}
 	l.c.w.wires.Go(func() { l.serve(far, life) })
-	return &socket{Conn: near, m: l.c.machine}, nil
+	return &socket{Conn: near, m: l.c.machine, run: l.c.w.wires.Go, closed: make(chan struct{})}, nil
 }
 
 // sleep is false if ctx ended first.
@@ -138,7 +139,19 @@ func (l *link) serve(far net.Conn, life int64) {
 	r := readers.Get().(*bufio.Reader)
 	r.Reset(far)
 	defer readers.Put(r)
-	var session peer.Session
+	pushes := make(chan []byte, 256)
+	session := peer.Session{Push: func(b []byte) {
+		select {
+		case pushes <- b:
+		default: // a client that does not read: a server would close the connection sooner or later
+		}
+	}}
+	out := oneByOne{far, make(chan struct{}, 1)}
+	l.c.w.wires.Go(func() { l.push(out, pushes) })
+	defer func() {
+		l.n.Hangup(&session)
+		close(pushes)
+	}()
 	var reply []byte
 	for {
 		packet, err := readPacket(r)
@@ -163,8 +176,36 @@ func (l *link) serve(far net.Conn, life int64) {
 		}
 		time.Sleep(f.back)
 		l.back.pass(always)
-		if _, err := far.Write(reply); err != nil {
+		if _, err := out.Write(reply); err != nil {
 			return
+		}
+	}
+}
+
+// oneByOne lets one write at a time. A pipe does so too, but by a mutex, and who waits for a mutex keeps virtual time from
+// going on.
+type oneByOne struct {
+	net.Conn
+	busy chan struct{}
+}
+
+func (c oneByOne) Write(p []byte) (int, error) {
+	c.busy <- struct{}{}
+	defer func() { <-c.busy }()
+	return c.Conn.Write(p)
+}
+
+// push carries what the server sends unasked: messages of releases.
+func (l *link) push(far net.Conn, pushes <-chan []byte) {
+	for b := range pushes {
+		f := l.fate()
+		if f.lost || f.mute || f.part {
+			continue // lost, without a word
+		}
+		time.Sleep(f.back)
+		l.back.pass(always)
+		if _, err := far.Write(b); err == nil && f.again > 0 {
+			_, _ = far.Write(b)
 		}
 	}
 }
@@ -205,7 +246,12 @@ func readPacket(r *bufio.Reader) (packet [][]string, err error) {
 // socket is the client's end of a connection: a frozen process neither reads nor writes.
 type socket struct {
 	net.Conn
-	m *machine
+	m   *machine
+	run func(func())
+
+	out    chan []byte // subscriptions under way; nil before the first
+	once   sync.Once
+	closed chan struct{}
 }
 
 func (s *socket) Read(p []byte) (int, error) {
@@ -215,6 +261,39 @@ func (s *socket) Read(p []byte) (int, error) {
 }
 
 func (s *socket) Write(p []byte) (int, error) {
+	if bytes.Contains(p[:min(len(p), 40)], []byte("subscribe\r\n")) || s.out != nil {
+		return s.later(p)
+	}
 	s.m.thaw()
 	return s.Conn.Write(p)
+}
+
+// later writes from a goroutine of its own, as a kernel does. go-redis keeps a mutex while it subscribes, and who waits
+// for a mutex keeps virtual time from going on.
+func (s *socket) later(p []byte) (int, error) {
+	if s.out == nil {
+		s.out = make(chan []byte, 256)
+		s.run(func() {
+			for {
+				select {
+				case b := <-s.out:
+					s.m.thaw()
+					_, _ = s.Conn.Write(b)
+				case <-s.closed:
+					return
+				}
+			}
+		})
+	}
+	select {
+	case s.out <- bytes.Clone(p):
+	case <-s.closed:
+		return 0, net.ErrClosed
+	}
+	return len(p), nil
+}
+
+func (s *socket) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return s.Conn.Close()
 }

@@ -17,7 +17,7 @@ var mutants = []mutant{
 	// How long a lock may be believed in.
 	{"no check of the time that an acquire took", one("quorum.go", "if r.verdict == won && left > 0 && why != ErrClosed {", "if r.verdict == won && left > -forever && why != ErrClosed {"), 13},
 	{"clock read before the last reply", one("quorum.go", "	now := q.clock.now()\n	left := h.left(now)\n	if r.verdict == won", "	now := start\n	left := h.left(now)\n	if r.verdict == won"), 13},
-	{"deadline counted from the reply", one("quorum.go", "		h.phase = held\n", "		h.phase, h.from = held, now\n"), 154},
+	{"deadline counted from the reply", one("quorum.go", "		h.phase, h.owned = held, true\n", "		h.phase, h.owned, h.from = held, true, now\n"), 154},
 	{"drift not subtracted", one("options.go", "t.validity = o.drift.validity(t.ttl); t.validity", "t.validity = t.ttl; t.validity"), 5},
 	{"time suspended not counted", one("clockdrift.go", "return max(b.mono-a.mono, b.boot-a.boot)", "return b.mono - a.mono"), 1},
 	{"deadline by fewer than a majority", one("hold.go", "at := confirmed[majority-1]", "at := confirmed[0]"), 79},
@@ -29,7 +29,10 @@ var mutants = []mutant{
 	{"unsteady nodes grant", one(model, "	if !steady {\n		return number(out, -2)\n	}\n", ""), 56},
 
 	// What is written, and taken back.
-	{"token used again by the next attempt", one("redlock.go", "	try := func() (*hold, error) {\n		attempts++\n		return p.quorum.acquire(ctx, t, resources, keys, newToken(t.label))", "	token := newToken(t.label)\n	try := func() (*hold, error) {\n		attempts++\n		return p.quorum.acquire(ctx, t, resources, keys, token)"), 54},
+	{"token used again by the next attempt", []edit{
+		{"quorum.go", "newHold(w.terms, w.resources, w.keys, newToken(w.label), ", "newHold(w.terms, w.resources, w.keys, w.again(), "},
+		{"hold.go", "	resources, keys []string\n}\n\n// hold is", "	resources, keys []string\n	used            string\n}\n\nfunc (w *wish) again() string {\n	if w.used == \"\" {\n		w.used = newToken(w.label)\n	}\n	return w.used\n}\n\n// hold is"},
+	}, 54},
 	{"no undo of unanswered nodes", one("quorum.go", "if to[i] = s.asked; s.asked {", "if to[i] = s.has; s.has {"), 3},
 	{"written again after Unlock", one("round.go", "	if r.h.phase == dead {\n		return false\n	}\n", ""), 40},
 	{"latest second not checked", one(model, "case now.Unix() > latest:", "case false && now.Unix() > latest:"), 44},

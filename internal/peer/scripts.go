@@ -42,7 +42,7 @@ func (s *Server) batch(args []string, out []byte) (_ []byte, cut bool) {
 		}
 		buf = buf[:0]
 		if name == "release" {
-			buf = s.script(name, []string{key}, args[1:2], buf)
+			buf = s.script(name, []string{key}, []string{args[1], state[:len(state)-len("node")] + "free:"}, buf)
 		} else if marker == "" && s.Fields["marker"] != "" { // here this comes before the latest second
 			buf = bulk(buf, s.Fields["marker"])
 		} else if s.Errs[name] == "" {
@@ -75,11 +75,18 @@ func batched(name string, reply, out []byte) []byte {
 	return append(out, reply...)
 }
 
-// script is scripts/acquire.lua, renew.lua or release.lua. s.Mu must be held.
+// script runs a script, but for batch and mark. s.Mu must be held.
 func (s *Server) script(name string, keys, args []string, out []byte) []byte {
 	now := s.Now()
-	if name == "release" {
-		return number(out, s.release(keys, args[0], now))
+	switch name {
+	case "release":
+		return number(out, s.release(keys, args[0], args[1], now))
+	case "peek":
+		return s.peek(keys, out)
+	case "join":
+		return number(out, s.join(keys, args))
+	case "leave":
+		return number(out, s.leave(keys, args))
 	}
 	keys = keys[:len(keys)-1]
 	marker := s.Fields["marker"]
@@ -100,14 +107,18 @@ func (s *Server) script(name string, keys, args []string, out []byte) []byte {
 	return s.acquire(keys, args, now, out)
 }
 
-func (s *Server) release(keys []string, token string, now time.Time) (deleted int64) {
+func (s *Server) release(keys []string, token, channel string, now time.Time) (told int64) {
 	for _, k := range keys {
 		if v, ok := s.get(k, now); ok && !v.Foreign && v.S == token {
 			delete(s.Keys, k)
-			deleted++
+			if n := s.publish(channel+k, ""); n < 0 {
+				told = -1
+			} else if told >= 0 {
+				told = max(told, n)
+			}
 		}
 	}
-	return deleted
+	return told
 }
 
 func (s *Server) acquire(keys, args []string, now time.Time, out []byte) []byte {

@@ -31,6 +31,10 @@ type Server struct {
 	Rate  float64       // how much faster than true time the clock runs, as a share
 	Since time.Time     // from when on
 
+	Queues      map[string]*Queue            // of those who wait in order
+	Subscribers map[string]map[*Session]bool // by channel
+	Mute        bool                         // messages are lost
+
 	Errs map[string]string // error replies, by command or script
 	Raw  map[string]string // raw replies
 	Drop string            // cut the connection instead of the next reply to this
@@ -50,7 +54,7 @@ type Value struct {
 // NewServer is an empty server that has been running for a day.
 func NewServer() *Server {
 	return &Server{Keys: map[string]Value{}, Fields: map[string]string{}, Scripts: map[string]string{}, Info: map[string]string{},
-		Counts: map[string]int{}, Errs: map[string]string{}, Raw: map[string]string{}, Run: newRun(), Started: time.Now().Add(-24 * time.Hour)}
+		Queues: map[string]*Queue{}, Subscribers: map[string]map[*Session]bool{}, Counts: map[string]int{}, Errs: map[string]string{}, Raw: map[string]string{}, Run: newRun(), Started: time.Now().Add(-24 * time.Hour)}
 }
 
 func newRun() string {
@@ -91,7 +95,9 @@ func (s *Server) Restart(keeping bool) {
 	s.Do(func() {
 		s.Run, s.Started = newRun(), s.Now()
 		clear(s.Scripts)
+		clear(s.Subscribers)
 		if !keeping {
+			clear(s.Queues)
 			clear(s.Keys)
 			clear(s.Fields)
 		}
@@ -101,6 +107,7 @@ func (s *Server) Restart(keeping bool) {
 // Flush is FLUSHALL.
 func (s *Server) Flush() {
 	s.Do(func() {
+		clear(s.Queues)
 		clear(s.Keys)
 		clear(s.Fields)
 	})
@@ -151,7 +158,10 @@ func (s *Server) Live() (n int) {
 
 // Session is one client's connection, as far as the server remembers it.
 type Session struct {
-	queue [][]string // of a transaction; nil outside of one
+	Push func([]byte) // sends what nobody has asked for, without blocking; where it is nil the server refuses subscriptions
+
+	queue    [][]string // of a transaction; nil outside of one
+	channels map[string]bool
 }
 
 // Execute runs one command and appends the reply to out. cut says that the connection is to be closed instead.
@@ -171,6 +181,17 @@ func (s *Server) Execute(c *Session, args []string, out []byte) (_ []byte, cut b
 		}
 		c.queue = nil
 		return out, cut
+	case args[0] == "subscribe", args[0] == "unsubscribe":
+		s.Counts[args[0]]++
+		if e := s.Errs[args[0]]; e != "" {
+			return failure(out, e), false
+		}
+		if c.channels == nil {
+			c.channels = map[string]bool{}
+		}
+		return s.subscribe(c, args[0], args[1:], out), false
+	case args[0] == "ping" && len(c.channels) > 0:
+		return bulk(bulk(array(out, 2), "pong"), ""), false
 	case c.queue != nil:
 		c.queue = append(c.queue, args)
 		return append(out, "+QUEUED\r\n"...), false
@@ -237,9 +258,11 @@ func (s *Server) reply(name string, args []string, out []byte) []byte {
 		return out
 	case "mark":
 		return s.mark(args[4:], out)
-	case "acquire", "renew", "release":
+	case "acquire", "renew", "release", "peek", "join", "leave":
 		n, _ := strconv.Atoi(args[2])
 		return s.script(name, args[3:3+n], args[3+n:], out)
+	case "ping":
+		return append(out, "+PONG\r\n"...)
 	}
 	return failure(out, "ERR unknown command")
 }
@@ -255,7 +278,7 @@ func (s *Server) field(name string, out []byte) []byte {
 func scriptName(source string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(source, "-- "), ":")
 	switch name {
-	case "acquire", "renew", "release", "batch", "mark":
+	case "acquire", "renew", "release", "batch", "mark", "peek", "join", "leave":
 		return name
 	}
 	return ""
