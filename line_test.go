@@ -130,6 +130,37 @@ func TestACancelledWaiterLeavesTheLineAtOnce(t *testing.T) {
 	})
 }
 
+// The ctx of the first in line ends right before a round is begun for it: nothing of that may stay.
+func TestARoundThatWasBegunForACallThatGivesUpIsSettled(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		slowly(ps)
+		p := testPool(t, ps)
+		warm(t, p)
+		freed := p.quorum.freed
+		for range 40 {
+			l := mustLock(t, p)
+			ctx, cancel := context.WithCancel(bg)
+			p.quorum.freed = func(h *hold) { cancel(); freed(h) }
+			ended := make(chan error)
+			go func() {
+				l, err := p.Lock(ctx, "a")
+				if err == nil {
+					err = l.Unlock(bg)
+				}
+				ended <- err
+			}()
+			time.Sleep(time.Millisecond)
+			require.NoError(t, l.Unlock(bg))
+			if err := <-ended; err != nil {
+				require.ErrorIs(t, err, context.Canceled)
+			}
+			time.Sleep(time.Millisecond)
+			require.Zero(t, leftovers(ps))
+		}
+	})
+}
+
 func TestCloseEndsTheWholeLine(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		ps := newPeers(t, 5)
