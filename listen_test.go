@@ -33,6 +33,7 @@ func TestAWaiterIsWokenByTheRelease(t *testing.T) {
 		before := 0
 		for range 3 {
 			l := mustLock(t, p)
+			synctest.Wait() // a lock is there before all have answered
 			before = counts(ps, "acquire")
 			require.Less(t, waitsFor(t, l, other, never), 10*time.Millisecond)
 		}
