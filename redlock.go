@@ -230,7 +230,7 @@ func (p *Pool) acquire(ctx context.Context, resources []string, wait bool, opts 
 	began := p.quorum.clock.mono()
 	attempts := 1
 	denied := func(err error) { p.denied(err, resources, t.label, attempts, began) }
-	wanted := wish{t, resources, keys}
+	wanted := wish{terms: t, resources: resources, keys: keys}
 	if !wait {
 		h, err := p.quorum.acquire(ctx, &wanted)
 		if err != nil {
