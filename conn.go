@@ -123,7 +123,14 @@ func (c *conn) micros() (int64, bool) {
 
 // exchange sends commands in one pipeline and reads their replies. Its error is that of the connection, nil where every
 // command has a reply; a server's error stays with its command.
+//
+// Nothing is sent any more once an error has come within a reply: go-redis stops reading there if it knows the kind of
+// error (OOM, NOPERM, READONLY and others, v9.23.0), and takes what is left of that reply for the next one. The answer to one
+// request would be counted as another's.
 func (c *conn) exchange(cmds []redis.Cmder) (err error) {
+	if c.wire.shape.inner {
+		return errReplyShape
+	}
 	defer recoverReply(&err)
 	err = c.send(context.Background(), cmds)
 	var server redis.Error

@@ -60,6 +60,10 @@ func (n *node) swap(from, to string, counters map[string]string) (won, known, ok
 		return false, false, false
 	case err != nil:
 		n.refuse(reason("its marker cannot be written: " + err.Error()))
+		if n.conn != nil && n.conn.wire.shape.inner { // it cannot be used any more, see exchange
+			n.tended.later = n.tended.due
+			n.forget()
+		}
 		return false, false, false
 	}
 	exists, _ := list[0].([]any)

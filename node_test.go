@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	model "github.com/seed71a1c8e3/redlock/internal/peer"
 	"github.com/stretchr/testify/require"
 )
@@ -366,4 +367,48 @@ func TestRequestsAreAskedTogetherWhereTheyEndTogether(t *testing.T) {
 			require.Equal(t, c.want, k)
 		})
 	}
+}
+
+// go-redis stops reading within the reply of EXEC where it knows the kind of error, and would take the rest of it for the
+// answer to what comes next.
+func TestAnErrorWithinAReplyIsTheLastThatAConnectionIsUsedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, text := range []string{"OOM command not allowed when used memory > 'maxmemory'.", "NOPERM this user has no permissions", "READONLY You can't write against a read only replica.", "ERR other"} {
+			p := newPeer(t, 0)
+			p.Errs["mark"] = text
+			nc, err := p.dial(bg, "", "")
+			require.NoError(t, err)
+			c, _, err := newConn(bg, nc, nodeOptions(settings([]*peer{p})[0], time.Second), func() instant { return instant{} }, nil)
+			require.NoError(t, err)
+			exec := redis.NewCmd(bg, "exec")
+			require.NoError(t, c.exchange([]redis.Cmder{redis.NewCmd(bg, "multi"),
+				redis.NewCmd(bg, "evalsha", markScript.sha, 1, "lock:redlock:node", "", "m"), redis.NewCmd(bg, "script", "load", witnessLua), exec}))
+			answer := redis.NewCmd(bg, "evalsha", scripts[opRelease].sha, 1, "lock:a", "token", "c")
+			require.ErrorIs(t, c.exchange([]redis.Cmder{answer}), errReplyShape, text)
+			require.Nil(t, answer.Val())
+			c.close()
+		}
+	})
+}
+
+// A node that cannot take its marker votes for nobody, and is asked about once a second.
+func TestAMarkerThatIsRefusedCostsOneConnectionASecond(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 5)
+		p := guarded(t, ps)
+		warm(t, p)
+		ps[0].do(func() { ps[0].Errs["mark"] = "OOM command not allowed when used memory > 'maxmemory'." })
+		ps[0].reboot(true)
+		ps[0].do(func() { delete(ps[0].Fields, "marker") })
+		for range 100 {
+			l := mustLock(t, p)
+			time.Sleep(100 * time.Millisecond)
+			require.NotEqual(t, l.Token(), ps[0].owner("lock:a"), "it has no vote")
+			require.NoError(t, l.Unlock(bg))
+		}
+		s := p.Stats().Nodes[0]
+		require.False(t, s.Steady)
+		require.Contains(t, s.NoVote, "OOM")
+		require.LessOrEqual(t, s.Reconnects, uint64(15), "%+v", s)
+	})
 }

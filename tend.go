@@ -58,6 +58,7 @@ type tended struct {
 	nonce  string        // the marker that is being watched; empty if none
 	since  time.Duration // from when on; monotonic since the epoch
 	due    time.Duration // when to tend next; monotonic since the epoch
+	later  time.Duration // no marker is written before, on a new connection either; monotonic
 	looked time.Duration // when the last look began
 	turn   uint64        // the last turn of the keeper that was looked at
 	peeks  int
@@ -337,7 +338,9 @@ func (n *node) acquaint(found checked) {
 		n.keeper.report(n.index, func(m *memory) { m.phase = steady })
 		return
 	}
-	if n.fit(found.look) {
+	if n.clock.mono() < t.later {
+		t.due = t.later // the connection before was given up over this very marker
+	} else if n.fit(found.look) {
 		t.seen = &found.look
 		n.setMarker()
 	}

@@ -93,6 +93,7 @@ type replyShape struct {
 	neg   bool               // "-1": a nil
 	skip  int                // bytes of a string still to come, with its line end
 	depth int                // open arrays and maps
+	inner bool               // an error came within a reply, as in that of EXEC
 	open  [maxReplyDepth]int // how many elements each still lacks
 }
 
@@ -109,6 +110,7 @@ func (s *replyShape) accept(p []byte) bool {
 		p = p[1:]
 		if s.kind == 0 {
 			s.kind, s.line, s.size, s.neg = c, 0, 0, false
+			s.inner = s.inner || c == '-' && s.depth > 0
 			continue
 		}
 		if c == '\n' {
