@@ -151,6 +151,18 @@ func (k *checker) overlaps(h *hold, now time.Time) {
 	}
 }
 
+// holds says whether a client has a lock that is old enough to be renewed.
+func (k *checker) holds(c *client) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for h := range k.held {
+		if h.c == c && k.w.now()-h.began > k.w.plan.NodeTimeout {
+			return true
+		}
+	}
+	return false
+}
+
 // gave notes that the holder does not count on its lock any more.
 func (k *checker) gave(h *hold) {
 	k.mu.Lock()

@@ -50,6 +50,16 @@ func newClient(w *world, i int) *client {
 
 func (c *client) gone() bool { return c.dead.Load() }
 
+// asking is how many nodes have a question of this client that has not been answered.
+func (c *client) asking() (nodes int) {
+	for _, l := range c.links {
+		if l.asked.Load() > 0 {
+			nodes++
+		}
+	}
+	return nodes
+}
+
 // kill ends the process: nothing of it reaches a node again.
 func (c *client) kill() {
 	c.dead.Store(true)

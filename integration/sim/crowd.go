@@ -10,6 +10,9 @@ var crowdFaults = []fault{
 		if x.rng.IntN(4) > 0 {
 			return false
 		}
+		if !sleep(x.w.ctx, 2*x.w.plan.TTL) { // they have been up for long, and do not look as if they had just been started
+			return false
+		}
 		x.logf("all nodes flushed")
 		for _, n := range x.w.nodes {
 			n.forgot()

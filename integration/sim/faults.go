@@ -23,6 +23,7 @@ var forgetFaults = []fault{
 	}},
 }
 
+// linkFaults happen to connections, and to the network right before a node.
 var linkFaults = []fault{
 	{"connections cut", 3, func(x *nemesis) bool {
 		n := x.node()
@@ -76,6 +77,7 @@ var linkFaults = []fault{
 	}},
 }
 
+// otherFaults are what else happens to a node.
 var otherFaults = []fault{
 	{"node frozen", 4, func(x *nemesis) bool {
 		n, d := x.node(), x.spell()

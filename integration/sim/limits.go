@@ -29,12 +29,12 @@ func (x *nemesis) restart(k keeps) bool {
 	return true
 }
 
-// blocked says whether enough nodes beside n hold the token for n to forget it: nobody else could get a quorum. One that
-// was just given it back does not count: its client does not know of that yet.
+// blocked says whether enough nodes beside n hold the token for n to forget it: nobody else could get a quorum, now or until
+// it would have run out there. One that was just given it back does not count: its client does not know of that yet.
 func (x *nemesis) blocked(n *node, key, token string) bool {
-	holding := 0
+	holding, until := 0, n.said(token).until-x.w.plan.TTL/100 // the lock ends by the drift allowance earlier
 	for _, other := range x.w.nodes {
-		if other != n && other.Owner(key) == token && other.said(token).until > x.w.now() {
+		if other != n && other.Owner(key) == token && other.said(token).until > max(until, x.w.now()) {
 			holding++
 		}
 	}

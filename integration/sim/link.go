@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -23,6 +24,7 @@ type link struct {
 	back  gate         // ... to the client
 	slow  atomic.Int64 // an extra delay
 	worse atomic.Int64 // how many of 10 000 packets have an accident
+	asked atomic.Int64 // packets under way whose reply has not come back
 
 	mu  sync.Mutex // guards rng
 	rng *rand.Rand
@@ -158,24 +160,9 @@ func (l *link) serve(far net.Conn, life int64) {
 		if err != nil {
 			return
 		}
-		f := l.fate()
-		time.Sleep(f.there)
-		l.there.pass(always)
-		if f.lost || !l.n.wait(life) {
+		if reply, err = l.carry(&session, packet, reply[:0], life); err != nil {
 			return
 		}
-		if f.part {
-			packet, f.mute = packet[:len(packet)/2], true
-		}
-		var cut bool
-		if reply, cut = l.execute(&session, packet, reply[:0]); cut || f.mute {
-			return
-		}
-		if f.again > 0 {
-			l.replay(packet, f.again)
-		}
-		time.Sleep(f.back)
-		l.back.pass(always)
 		if _, err := out.Write(reply); err != nil {
 			return
 		}
@@ -208,6 +195,34 @@ func (l *link) push(far net.Conn, pushes <-chan []byte) {
 			_, _ = far.Write(b)
 		}
 	}
+}
+
+// errBroken is the end of a connection.
+var errBroken = errors.New("broken")
+
+// carry takes a packet to the node's process and returns what comes back, when it does.
+func (l *link) carry(s *peer.Session, packet [][]string, reply []byte, life int64) ([]byte, error) {
+	l.asked.Add(1)
+	defer l.asked.Add(-1)
+	f := l.fate()
+	time.Sleep(f.there)
+	l.there.pass(always)
+	if f.lost || !l.n.wait(life) {
+		return nil, errBroken
+	}
+	if f.part {
+		packet, f.mute = packet[:len(packet)/2], true
+	}
+	reply, cut := l.execute(s, packet, reply)
+	if cut || f.mute {
+		return nil, errBroken
+	}
+	if f.again > 0 {
+		l.replay(packet, f.again)
+	}
+	time.Sleep(f.back)
+	l.back.pass(always)
+	return reply, nil
 }
 
 func (l *link) execute(s *peer.Session, packet [][]string, reply []byte) (_ []byte, cut bool) {

@@ -63,28 +63,32 @@ var machineFaults = []fault{
 		})
 		return true
 	}},
-	{"client slow, and then asleep", 4, func(x *nemesis) bool { // what it asked is answered before its clocks are looked at
+	{"client asleep in a round", 4, func(x *nemesis) bool { // what it asked is answered before it has looked at its clocks
 		c := x.client()
-		slow := between(x.rng, x.w.plan.NodeTimeout/4, x.w.plan.NodeTimeout)
+		slow := between(x.rng, x.w.plan.NodeTimeout/8, x.w.plan.NodeTimeout/2)
 		d := between(x.rng, x.w.plan.TTL/3, x.w.plan.TTL)
-		x.logf("%s slow by %v, then asleep for %v", c.name, slow, d)
 		for _, l := range c.links {
 			l.slow.Store(int64(slow))
+			x.w.during(x.w.plan.TTL, func() { l.slow.Store(0) })
 		}
-		asleep := sleep(x.w.ctx, between(x.rng, 0, 2*slow))
-		if frozen := x.rng.IntN(2) == 0; asleep && frozen {
-			c.machine.freeze(d)
-		} else if asleep {
-			c.machine.suspend(d)
-			x.w.check.look()
-		}
-		x.lasting = d + 2*slow
-		x.w.during(slow, func() {
-			for _, l := range c.links {
-				l.slow.Store(0)
+		x.lasting = x.w.plan.TTL + d
+		for range 200 {
+			if !sleep(x.w.ctx, x.w.plan.TTL/400) {
+				return false
 			}
-		})
-		return asleep
+			if x.w.check.holds(c) && c.asking() > x.w.plan.Nodes/2 {
+				break
+			}
+		}
+		if x.rng.IntN(2) == 0 {
+			x.logf("%s slow by %v, and frozen for %v", c.name, slow, d)
+			c.machine.freeze(d)
+			return true
+		}
+		x.logf("%s slow by %v, and suspended for %v", c.name, slow, d)
+		c.machine.suspend(d)
+		x.w.check.look()
+		return true
 	}},
 	{"client paused with its clocks", 2, func(x *nemesis) bool {
 		c, d := x.client(), x.spell()

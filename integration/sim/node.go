@@ -42,7 +42,7 @@ type node struct {
 func newNode(w *world, i int) *node {
 	n := &node{Server: peer.NewServer(), w: w, index: i, name: fmt.Sprintf("10.0.0.%d:6379", i+1),
 		votes: map[string]*votes{}, lapsed: -time.Hour}
-	n.Voted = n.voted
+	n.Voted, n.Released = n.voted, n.released
 	r := w.rng(actorNode, i)
 	n.Step(between(r, -time.Hour, time.Hour))      // servers' clocks show different times
 	n.Started = n.Now().Add(-24 * time.Hour)       // and have run for long

@@ -37,6 +37,13 @@ func (n *node) voted(token string, stripes []string, ttl time.Duration, fence ui
 	v.carries = max(v.carries, lowest)
 }
 
+// released notes that a node's votes for a token are taken back. The server's mutex is held.
+func (n *node) released(token string) {
+	if v := n.votes[token]; v != nil {
+		v.until = 0
+	}
+}
+
 // lapse notes that the node may have forgotten keys, in a way that its clients can see. One that never voted had none.
 func (n *node) lapse() {
 	n.Do(func() {
@@ -93,8 +100,8 @@ func (k *checker) carried(h *hold) {
 	}
 }
 
-// kept checks that whoever comes next gets a higher fence than the last owner has: of the nodes that would vote, fewer than
-// K have lower counters.
+// kept checks that whoever comes next gets a higher fence than the last owner has: of the nodes that would vote, at most
+// N - K have lower counters.
 func (k *checker) kept() {
 	if k.loose {
 		return

@@ -108,15 +108,20 @@ func (s *Server) script(name string, keys, args []string, out []byte) []byte {
 }
 
 func (s *Server) release(keys []string, token, channel string, now time.Time) (told int64) {
+	deleted := false
 	for _, k := range keys {
 		if v, ok := s.get(k, now); ok && !v.Foreign && v.S == token {
 			delete(s.Keys, k)
+			deleted = true
 			if n := s.publish(channel+k, ""); n < 0 {
 				told = -1
 			} else if told >= 0 {
 				told = max(told, n)
 			}
 		}
+	}
+	if deleted && s.Released != nil {
+		s.Released(token)
 	}
 	return told
 }

@@ -42,6 +42,8 @@ type Server struct {
 	// Voted is told of every vote for a token, with Mu held: the counters of its keys, its TTL, and the fence that a grant
 	// answered; 0: still ours.
 	Voted func(token string, stripes []string, ttl time.Duration, fence uint64)
+	// Released is told of every token that gives a key back, in the same way.
+	Released func(token string)
 }
 
 // Value is what a key holds.
