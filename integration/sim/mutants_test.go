@@ -32,7 +32,7 @@ var mutants = []mutant{
 	{"token used again by the next attempt", []edit{
 		{"quorum.go", "newHold(w.terms, w.resources, w.keys, newToken(w.label), ", "newHold(w.terms, w.resources, w.keys, w.again(), "},
 		{"hold.go", "	resources, keys []string\n}\n\n// hold is", "	resources, keys []string\n	used            string\n}\n\nfunc (w *wish) again() string {\n	if w.used == \"\" {\n		w.used = newToken(w.label)\n	}\n	return w.used\n}\n\n// hold is"},
-	}, 12},
+	}, 46},
 	{"no undo of unanswered nodes", one("quorum.go", "if to[i] = s.asked; s.asked {", "if to[i] = s.has; s.has {"), 2},
 	{"written again after Unlock", one("round.go", "	if r.h.phase == dead {\n		return false\n	}\n", ""), 16},
 	{"undone before its latest second", one("reach.go", "case e == nil && second > u.latest:", "case e == nil && second > 0:"), 83},
