@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	model "github.com/seed71a1c8e3/redlock/internal/peer"
 	"github.com/stretchr/testify/require"
 )
 
@@ -109,6 +110,32 @@ func TestALockWhoseFenceIsNotConfirmedIsNone(t *testing.T) {
 		require.ErrorIs(t, err, ErrNoQuorum)
 		require.ErrorContains(t, err, "redlock: acquire")
 		require.ErrorContains(t, err, "MISCONF")
+		time.Sleep(time.Second)
+		require.Zero(t, leftovers(ps))
+	})
+}
+
+// Between the grants and the raising a node may forget the key and grant it to another.
+func TestAWaiterOutlivesADenialWhileItsFenceIsRaised(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ps := newPeers(t, 3)
+		slowly(ps)
+		p := testPool(t, ps)
+		lockAndUnlock(t, p, "r")
+		ps[2].refuseAll()
+		ps[0].setCounter("r", uint64(time.Now().Add(time.Hour).UnixMicro()))
+		ps[1].do(func() {
+			ps[1].Voted = func(string, []string, time.Duration, uint64) {
+				ps[1].Voted = nil
+				go ps[1].do(func() {
+					ps[1].Keys["lock:r"] = model.Value{S: "another", Expires: ps[1].Now().Add(time.Second)}
+				})
+			}
+		})
+		start := time.Now()
+		lockAndUnlock(t, p, "r")
+		require.Equal(t, uint64(1), p.Stats().FencesRaised)
+		require.Greater(t, time.Since(start), time.Second, "it was denied first")
 		time.Sleep(time.Second)
 		require.Zero(t, leftovers(ps))
 	})

@@ -48,7 +48,7 @@ func (w *waiter) note(r *round, led bool) {
 			if b.remaining >= 0 {
 				e.until = now + min(b.remaining+time.Millisecond, forever)
 			}
-			if denied == 0 {
+			if denied == 0 && b.key >= 0 { // of a fence's raising it is not told
 				wanted = w.keys[b.key]
 			}
 			denied++
