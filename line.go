@@ -210,8 +210,12 @@ func (l *line) restLocked(now time.Duration) bool {
 	return true
 }
 
-// others is told how many subscribers a node has told of a release of these keys.
+// others is told how many subscribers a node has told of a release of these keys; -1: it refuses to tell anybody.
 func (ls *lines) others(node int, keys []string, count int) {
+	if count < 0 {
+		ls.listeners[node].unheard()
+		return
+	}
 	now := ls.q.clock.mono()
 	for _, key := range keys {
 		ours := 0

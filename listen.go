@@ -34,17 +34,18 @@ const (
 //	connection broken -> deaf, a pause with jitter -> SUBSCRIBE everything again -> heard
 type listener struct {
 	n     *node
-	heard func(node int, keys []string)     // set before the first subscription, then read-only
-	told  func(node int, key, first string) // the same
-	run   func(f func())                    // starts a goroutine that Close waits for
-	ctx   context.Context                   // ends with the pool
-	wake  chan struct{}                     // there is something to subscribe
+	heard func(node int, keys []string)    // set before the first subscription, then read-only
+	told  func(node int, key, text string) // the same
+	run   func(f func())                   // starts a goroutine that Close waits for
+	ctx   context.Context                  // ends with the pool
+	wake  chan struct{}                    // there is something to subscribe
 
 	mu      sync.Mutex // guards the fields below
 	begun   bool
 	wanted  map[string]bool // by key; true once the server has confirmed it on the present connection
 	todo    []string        // keys whose subscription is to be sent, or taken back
 	refused bool            // told that the server refuses pub/sub
+	unsaid  bool            // told that it refuses PUBLISH
 
 	dialing chan dialedWire // the one dial under way; of listen alone
 }
@@ -163,7 +164,7 @@ func (l *listener) pause(err error) {
 	if text := err.Error(); isServerError(err) && (strings.HasPrefix(text, "NOPERM") || strings.HasPrefix(text, "ERR unknown command")) {
 		most = refusedPause
 		l.mu.Lock()
-		first := !l.refused
+		first := !l.refused && !l.unsaid
 		l.refused = true
 		l.mu.Unlock()
 		if first {
@@ -178,6 +179,19 @@ func (l *listener) pause(err error) {
 	select {
 	case <-timer.C:
 	case <-l.ctx.Done():
+	}
+}
+
+// unheard warns, once, that the node does not let us tell others of our releases.
+func (l *listener) unheard() {
+	l.mu.Lock()
+	first := !l.refused && !l.unsaid // most likely for one reason
+	l.unsaid = true
+	l.mu.Unlock()
+	if first {
+		l.n.events.emit(evWarning, Event{Node: l.n.name, Err: usageError(
+			"node %s: it does not let us tell others of releases (PUBLISH), so whoever waits asks again and again instead; "+
+				"allow its user the channels, see docs/operations.md", l.n.name)})
 	}
 }
 

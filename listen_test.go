@@ -177,10 +177,15 @@ func TestAServerThatMayNotPublishReleasesAllTheSame(t *testing.T) {
 		for _, x := range ps {
 			x.Errs["publish"] = "NOPERM"
 		}
-		p, other := testPool(t, ps), testPool(t, ps)
-		require.LessOrEqual(t, waitsFor(t, mustLock(t, p), other, never), lookEvery+10*time.Millisecond)
+		warnings := make(chan Event, 100)
+		p, other := testPool(t, ps, WithObserver(Observer{Warning: func(e Event) { warnings <- e }})), testPool(t, ps)
+		for range 2 {
+			require.LessOrEqual(t, waitsFor(t, mustLock(t, p), other, never), lookEvery+10*time.Millisecond)
+		}
 		synctest.Wait()
 		require.Zero(t, leftovers(ps))
+		require.Len(t, warnings, 5, "one a node")
+		require.ErrorContains(t, (<-warnings).Err, "PUBLISH")
 	})
 }
 

@@ -63,7 +63,7 @@ type quorum struct {
 	timers   sync.Pool     // of stopped timers, for rounds last far shorter than their timers
 
 	freed func(*hold)                              // a lock has ended, its releases are queued, and what is queued now leaves with them
-	told  func(node int, keys []string, count int) // so many subscribers were told of a release
+	told  func(node int, keys []string, count int) // so many subscribers were told of a release; -1: PUBLISH was refused
 }
 
 // counters are what Stats shows of locks.

@@ -181,7 +181,7 @@ func (r *round) answered(req *request, v vote) {
 	if first {
 		close(r.led)
 	}
-	if v.count > 0 {
+	if v.count != 0 {
 		r.q.told(req.node, h.keys, v.count)
 	}
 	if decided {
