@@ -245,6 +245,21 @@ func TestMultiLocksQueueUpWithoutDeadlock(t *testing.T) {
 	})
 }
 
+// loop locks and unlocks a resource until ctx ends, and says how often, and how long the longest wait was.
+func loop(t *testing.T, ctx context.Context, p *Pool, opts ...LockOption) (n int, longest time.Duration) {
+	for ctx.Err() == nil {
+		began := time.Now()
+		l, err := p.Lock(ctx, "a", opts...)
+		if err != nil {
+			break
+		}
+		longest = max(longest, time.Since(began))
+		n++
+		require.NoError(t, l.Unlock(bg))
+	}
+	return n, longest
+}
+
 // 4 callers of one process hand a lock to each other, a fifth is in another.
 func TestABusyProcessLetsOthersGoFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -255,25 +270,12 @@ func TestABusyProcessLetsOthersGoFirst(t *testing.T) {
 		warm(t, other)
 		ctx, cancel := context.WithTimeout(bg, time.Second)
 		defer cancel()
-		loop := func(p *Pool) (n int, longest time.Duration) {
-			for ctx.Err() == nil {
-				began := time.Now()
-				l, err := p.Lock(ctx, "a")
-				if err != nil {
-					break
-				}
-				longest = max(longest, time.Since(began))
-				n++
-				require.NoError(t, l.Unlock(bg))
-			}
-			return n, longest
-		}
 		var locals [4]int
 		var wg sync.WaitGroup
 		for i := range locals {
-			wg.Go(func() { locals[i], _ = loop(busy) })
+			wg.Go(func() { locals[i], _ = loop(t, ctx, busy) })
 		}
-		lone, longest := loop(other)
+		lone, longest := loop(t, ctx, other)
 		wg.Wait()
 		all := lone
 		for _, n := range locals {
@@ -294,29 +296,17 @@ func TestACallerThatLocksInALoopLetsOthersGoFirst(t *testing.T) {
 		warm(t, other)
 		ctx, cancel := context.WithCancel(bg)
 		var wg sync.WaitGroup
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				if l, err := busy.Lock(ctx, "a"); err == nil {
-					require.NoError(t, l.Unlock(bg))
-				}
-			}
-		})
+		wg.Go(func() { loop(t, ctx, busy) })
 		time.Sleep(100 * time.Millisecond)
 		for range 20 {
 			start := time.Now()
-			lockAndUnlockLong(t, other, "a")
+			lockAndUnlock(t, other, "a")
 			require.Less(t, time.Since(start), 100*time.Millisecond)
 			time.Sleep(10 * time.Millisecond)
 		}
 		cancel()
 		wg.Wait()
 	})
-}
-
-func lockAndUnlockLong(t *testing.T, p *Pool, resource string) {
-	l, err := p.Lock(bg, resource)
-	require.NoError(t, err)
-	require.NoError(t, l.Unlock(bg))
 }
 
 // Five processes are woken by one release, again and again.
