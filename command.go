@@ -242,6 +242,8 @@ func parse(r *request, val any, err error) vote {
 			return parseList(r, v)
 		case opPeek:
 			return parseLeft(r, v)
+		case opJoin:
+			return parsePlace(v)
 		}
 	}
 	return noAnswer(reasonMiscount)
@@ -261,6 +263,18 @@ func parseLeft(r *request, list []any) vote {
 		r.left[i] = left
 	}
 	return vote{kind: voteGrant}
+}
+
+// parsePlace reads how many are before us in a queue, and when that was so.
+func parsePlace(list []any) vote {
+	if len(list) == 2 {
+		before, ok := list[0].(int64)
+		micros, dated := list[1].(int64)
+		if ok && dated && before >= 0 && micros > 0 && micros <= maxMicros {
+			return vote{kind: voteGrant, count: int(min(before, math.MaxInt32)), micros: micros}
+		}
+	}
+	return noAnswer(reasonMiscount)
 }
 
 // maxServerText is how much of a server's own words are shown.
@@ -307,7 +321,7 @@ func parseList(r *request, list []any) vote {
 
 func parseNumber(r *request, v int64) vote {
 	switch o := r.op; {
-	case o == opRelease && v >= -1, (o == opJoin || o == opLeave) && v >= 0:
+	case o == opRelease && v >= -1, o == opLeave && v >= 0:
 		return vote{kind: voteGrant, count: int(min(v, math.MaxInt32))}
 	case o == opRenew && v == 1:
 		return vote{kind: voteGrant}

@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -14,6 +16,7 @@ type ear struct {
 	doubt   bool          // it denied, and told of a release at about that time: which came first has to be asked
 	why     error         // why it did not answer the last join
 	first   bool          // we are first in its queue
+	asOf    int64         // by its clock, what we know of that; of two words of one moment the better one counts
 	blocked int           // the resource that was in the way, -1: unknown
 	until   time.Duration // when the key in the way runs out, by what we know; monotonic; forever: unknown
 }
@@ -156,21 +159,44 @@ func (w *waiter) audible() bool {
 	return n >= w.lines.q.need
 }
 
-// sending and answered are for join.
-func (w *waiter) sending(*request) bool { return true }
+// joining takes the answers to one join. A place counts where others see it; on fewer nodes than an acquire needs it is of
+// no use, and only keeps others from being the first there.
+type joining struct {
+	w            *waiter
+	open, placed int // nodes that have not answered, and that have placed it; guarded by lines.mu
+}
 
-func (w *waiter) answered(r *request, v vote) {
+func (*joining) sending(*request) bool { return true }
+
+func (j *joining) answered(r *request, v vote) {
+	w := j.w
 	now := w.lines.q.clock.now()
 	w.lines.mu.Lock()
 	defer w.lines.mu.Unlock()
+	j.open--
 	w.ears[r.node].why = v.reason
 	if v.kind == voteGrant {
-		w.ears[r.node].first = v.count == 0
-		if v.count > 0 && !w.behind {
-			w.behind = true
-			w.poke()
+		j.placed++
+		w.ears[r.node].placed(v.count == 0, v.micros)
+		if v.count > 0 {
+			w.behindLocked()
 		}
 		w.tryLocked(now)
+	}
+	if j.placed+j.open < w.lines.q.need && !w.astray {
+		w.astray = true
+		w.poke()
+	}
+}
+
+// behindLocked notes that others are before it in a node's queue. lines.mu must be held.
+func (w *waiter) behindLocked() {
+	for _, l := range w.at {
+		l.streak = 0 // it is theirs next
+	}
+	if !w.behind {
+		w.behind = true
+		w.poke()
 	}
 }
 
@@ -180,17 +206,37 @@ func (w *waiter) hearLocked(node int, key string) {
 	e.free = e.free || len(w.keys) == 1 || e.blocked < 0 || w.keys[e.blocked] == key
 }
 
-// hintLocked is told of a release on one node, when it is the call's turn. lines.mu must be held.
-func (w *waiter) hintLocked(node int, key, first string) {
+// hint is a message: of a release, or of the place in a fair queue whose turn it is.
+type hint struct {
+	first string
+	asOf  int64 // by the node's clock, in microseconds
+}
+
+func parseHint(text string) hint {
+	first, at, _ := strings.Cut(text, " ")
+	asOf, _ := strconv.ParseInt(at, 10, 64)
+	return hint{first, asOf}
+}
+
+// placed takes a word about our place in a node's queue. Answers and messages come on two connections, and may overtake
+// each other.
+func (e *ear) placed(first bool, asOf int64) {
+	if asOf > e.asOf || asOf == e.asOf && first {
+		e.first, e.asOf = first, asOf
+	}
+}
+
+// hintLocked is told of a hint, when it is the call's turn. lines.mu must be held.
+func (w *waiter) hintLocked(node int, key string, h hint) {
 	e := &w.ears[node]
 	switch {
-	case first == "":
+	case h.first == "":
 		w.hearLocked(node, key)
 	case w.ticket == nil:
-	case first != w.ticket.token:
-		e.first = false
+	case h.first != w.ticket.token:
+		e.placed(false, h.asOf)
 	case len(w.keys) == 1:
-		e.first = true
+		e.placed(true, h.asOf)
 	default: // it is our turn in one queue; join tells of all
 		w.rejoin = true
 		w.poke()

@@ -235,19 +235,19 @@ func (ls *lines) others(node int, keys []string, count int) {
 	}
 }
 
-// hint is told of a release on one node. first is the place of a fair queue whose turn it is there, if any.
-func (ls *lines) hint(node int, key, first string) {
+// hint is told of a release on one node, or of the place in a fair queue whose turn it is there.
+func (ls *lines) hint(node int, key, text string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if l := ls.byKey[key]; l != nil {
-		l.hintLocked(node, first)
+		l.hintLocked(node, parseHint(text))
 	}
 }
 
 // hintLocked passes a hint on: to the call whose turn it is, and to those for several resources, who count it for when it
 // will be theirs. ls.mu must be held.
-func (l *line) hintLocked(node int, first string) {
-	if l.several > 0 && first == "" {
+func (l *line) hintLocked(node int, h hint) {
+	if l.several > 0 && h.first == "" {
 		for _, w := range l.waiting {
 			if len(w.keys) > 1 {
 				w.hearLocked(node, l.key)
@@ -255,7 +255,7 @@ func (l *line) hintLocked(node int, first string) {
 		}
 	}
 	if w := l.headLocked(); w != nil {
-		w.hintLocked(node, l.key, first)
+		w.hintLocked(node, l.key, h)
 	}
 }
 

@@ -151,7 +151,7 @@ func (k *looker) answered(r *request, v vote) {
 		w := l.headLocked()
 		switch {
 		case r.left[i] == -2:
-			l.hintLocked(r.node, "")
+			l.hintLocked(r.node, hint{})
 		case w != nil && r.left[i] >= 0:
 			w.seenLocked(r.node, key, now+time.Duration(min(r.left[i]+1, int64(forever/time.Millisecond)))*time.Millisecond)
 		}

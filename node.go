@@ -61,7 +61,7 @@ type vote struct {
 	reason    error         // why not, for voteDenied and voteNone
 	key       int           // voteDenied: index of the key that is in the way, -1 if unknown
 	remaining time.Duration // voteDenied: how long it is in the way at most; negative: no expiry or unknown
-	micros    int64         // voteGrant of an acquire: the server's time, microseconds since 1970
+	micros    int64         // voteGrant of an acquire or a join: the server's time, microseconds since 1970
 	fence     uint64        // voteGrant of an acquire: the fence that the node answered
 	count     int           // voteGrant of a release: how many subscribers were told, -1 if none may be; of a join: places before it
 }

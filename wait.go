@@ -42,6 +42,7 @@ type waiter struct {
 	leadBy time.Duration // until when that node is waited for although enough others are free; 0: it is not
 	behind bool          // others are before it in the nodes' queues: it has to hear when that changes
 	rejoin bool          // something may have changed before it could hear of it
+	astray bool          // too few nodes have placed it in their queues
 }
 
 // wait waits until the call has its lock, ctx ends or the pool is closed. If ctx ends in the middle of a round, the
@@ -260,14 +261,25 @@ func (w *waiter) pause(failed *QuorumError) time.Duration {
 	return d
 }
 
-// stay joins the nodes' queues, and joins them again before that is forgotten.
+// stay joins the nodes' queues, and joins them again before that is forgotten. Where too few nodes know of it, it gives up
+// its places for a while.
 func (w *waiter) stay() {
 	if w.ticket == nil {
 		return
 	}
 	w.lines.mu.Lock()
-	first, again, behind := w.firstLocked(), w.rejoin, w.behind
-	w.rejoin, w.behind = false, false
+	first, again, behind, astray := w.firstLocked(), w.rejoin, w.behind, w.astray
+	w.rejoin, w.behind, w.astray = false, false, false
+	q := w.lines.q
+	now, every := q.clock.mono(), min(lookEvery, w.ttl/4)
+	again = !astray && (again || now >= w.joinAt)
+	for i := range w.ears {
+		e := &w.ears[i]
+		e.first = e.first && !astray
+		if again {
+			e.asOf = 0 // what it will say is newer than all we know, whatever became of its clock
+		}
+	}
 	w.lines.mu.Unlock()
 	if !first && w.joinAt == 0 {
 		return // its process has others in the queues
@@ -275,10 +287,14 @@ func (w *waiter) stay() {
 	if behind {
 		w.lines.listen(w)
 	}
-	q := w.lines.q
-	if now := q.clock.mono(); again || now >= w.joinAt {
-		w.joinAt = now + min(lookEvery, w.ttl/4)
-		q.join(w.ticket, w)
+	switch {
+	case astray:
+		w.joinAt = now + every/2 + rand.N(every/2)
+		q.leave(w.ticket)
+		q.nudge()
+	case again:
+		w.joinAt = now + every
+		q.join(w.ticket, &joining{w: w, open: len(q.nodes)})
 		q.nudge()
 	}
 }

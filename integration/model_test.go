@@ -260,7 +260,7 @@ func (p *pair) count(args []string, reply string, calls map[string]int) {
 			calls["told"]++
 		}
 	case p.digest["join"]:
-		if reply != "0" && reply != "-1" {
+		if reply != "-1" && !strings.HasPrefix(reply, "[0 ") {
 			calls["not the first"]++
 		}
 	case p.digest["peek"]:

@@ -6,7 +6,8 @@
 -- ARGV[3]  the last second of this server's clock at which the request may be applied
 --
 -- Replies
---   n       how many places are before it, in the queue where there are most; 0: it is the first everywhere
+--   {n, t}  how many places are before it, in the queue where there are most; 0: it is the first everywhere; at this
+--           server's time t, in microseconds since 1970
 --   -1      late: nothing was written
 --
 -- Places whose time is over are removed. A queue lives as long as its last place.
@@ -39,4 +40,4 @@ for i = 1, #KEYS do
     most = before
   end
 end
-return most
+return {most, time[1] * 1000000 + time[2]}

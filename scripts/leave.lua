@@ -1,4 +1,5 @@
--- leave: give up a place in the fair queues of some resources, and tell whose turn it is now.
+-- leave: give up a place in the fair queues of some resources, and tell whose turn it is now: "place time", by this
+-- server's clock in microseconds since 1970.
 --
 -- KEYS     the queues
 -- ARGV[1]  place
@@ -7,8 +8,9 @@
 -- Replies
 --   n       in how many of the queues it was
 
-local now = redis.call('TIME')
-now = now[1] * 1000 + math.floor(now[2] / 1000)
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local at = string.format(' %.0f', time[1] * 1000000 + time[2])
 local left = 0
 for i = 1, #KEYS do
   left = left + redis.call('HDEL', KEYS[i], ARGV[1])
@@ -20,7 +22,7 @@ for i = 1, #KEYS do
     end
   end
   if first then
-    redis.pcall('PUBLISH', ARGV[1 + i], first)
+    redis.pcall('PUBLISH', ARGV[1 + i], first .. at)
   end
 end
 return left

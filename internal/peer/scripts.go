@@ -84,7 +84,7 @@ func (s *Server) script(name string, keys, args []string, out []byte) []byte {
 	case "peek":
 		return s.peek(keys, out)
 	case "join":
-		return number(out, s.join(keys, args))
+		return s.join(keys, args, out)
 	case "leave":
 		return number(out, s.leave(keys, args))
 	}

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -78,12 +79,12 @@ func (s *Server) peek(keys []string, out []byte) []byte {
 }
 
 // join is scripts/join.lua. s.Mu must be held.
-func (s *Server) join(queues, args []string) int64 {
+func (s *Server) join(queues, args []string, out []byte) []byte {
 	now := s.Now()
 	life, _ := strconv.ParseInt(args[1], 10, 64)
 	latest, _ := strconv.ParseInt(args[2], 10, 64)
 	if now.Unix() > latest {
-		return -1
+		return number(out, -1)
 	}
 	most := int64(0)
 	for _, q := range queues {
@@ -107,7 +108,7 @@ func (s *Server) join(queues, args []string) int64 {
 		}
 		most = max(most, before)
 	}
-	return most
+	return number(number(array(out, 2), most), now.UnixMicro())
 }
 
 // leave is scripts/leave.lua. s.Mu must be held.
@@ -130,7 +131,7 @@ func (s *Server) leave(queues, args []string) (left int64) {
 			}
 		}
 		if first != "" {
-			s.publish(args[1+i], first)
+			s.publish(args[1+i], fmt.Sprintf("%s %d", first, clock.UnixMicro()))
 		}
 	}
 	return left
